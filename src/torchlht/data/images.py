@@ -1,0 +1,107 @@
+"""Pictures: finding them, opening them, and finding out which cannot be opened before anything depends on it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from torchlht.data.samples import Samples
+from torchlht.errors import DataError
+from torchlht.files import cache_dir, write_json, write_text
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
+
+
+class Problem(NamedTuple):
+    """A picture that cannot be used, and why."""
+
+    path: str
+    reason: str
+
+
+def is_image(path: Path) -> bool:
+    """Whether a file's name says it is a picture."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The pictures lying directly in a folder, sorted by name."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and is_image(path))
+
+
+def open_image(path: Path) -> Image.Image:
+    """A picture as RGB, the right way up. Raises DataError when it cannot be decoded."""
+    try:
+        with Image.open(path) as image:
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, UnidentifiedImageError):
+        return "not a picture that can be read"
+    return str(error) or type(error).__name__
+
+
+def _try_decode(path: Path) -> str | None:
+    """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size: all of the file is read."""
+    try:
+        with Image.open(path) as image:
+            image.draft("RGB", (image.width // 8, image.height // 8))
+            image.load()
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return _reason(error)
+    return None
+
+
+def find_problems(paths: Sequence[Path]) -> list[Problem]:
+    """Every picture that cannot be decoded. The answer is kept, and asked again only when a file has changed."""
+    digest = hashlib.sha256()
+    for path in paths:
+        state = path.stat() if path.exists() else None
+        digest.update(f"{path.resolve()}\0{state and (state.st_size, state.st_mtime_ns)}\n".encode())
+    note = cache_dir() / "checked" / f"{digest.hexdigest()[:32]}.json"
+    if note.is_file():
+        return [Problem(*entry) for entry in json.loads(note.read_text())]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        reasons = list(pool.map(_try_decode, paths))
+    problems = [Problem(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason]
+    write_json(note, problems)
+    return problems
+
+
+def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem]]:
+    """Refuse a dataset with unreadable pictures, or go on without them when `on_error` is "skip"."""
+    if samples.images is None:
+        return samples, []
+    problems = find_problems(samples.images)
+    if problems and on_error != "skip":
+        listed = cache_dir() / "problems.csv"
+        write_problems(listed, problems)
+        raise DataError(
+            f"{samples.name}: {len(problems)} of {len(samples)} pictures cannot be read, the first is {problems[0].path} "
+            f"({problems[0].reason}); all are listed in {listed}: mend or remove them, or pass --on-error skip"
+        )
+    bad = {problem.path for problem in problems}
+    keep = np.array([i for i, path in enumerate(samples.images) if str(path) not in bad], dtype=np.int64)
+    return (samples.select(keep) if problems else samples), problems
+
+
+def write_problems(path: Path, problems: Sequence[Problem]) -> None:
+    """A CSV of the pictures that cannot be read."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("path", "reason"), *problems])
+    write_text(path, text.getvalue())

@@ -1,0 +1,125 @@
+"""Batches: which samples come when, and how they are fetched. One path for pictures and features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise, random_crop
+
+Batch = tuple[Tensor, Tensor]
+RAM_LIMIT = 2 * 2**30  # decoded pictures are kept in memory up to this many bytes
+
+
+class FeatureSet(Dataset[Batch]):
+    """Features with their labels, fetched a batch at a time."""
+
+    def __init__(self, x: Tensor, labels: Tensor) -> None:
+        self.x, self.labels = x, labels
+        self.in_memory = True
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def set_epoch(self, seed: int, epoch: int) -> None:
+        """Features are not augmented."""
+
+    def __getitems__(self, index: Sequence[int]) -> Batch:
+        """The features (B, d) and labels (B, K) at these positions."""
+        return self.x[index], self.labels[index]
+
+
+class ImageSet(Dataset[Batch]):
+    """Pictures with their labels. Small collections are decoded once and kept.
+
+    Args:
+        paths: the pictures.
+        labels: (N, K).
+        spec: how they become tensors.
+        augment: whether crops are random.
+    """
+
+    def __init__(self, paths: Sequence[Path], labels: Tensor, spec: Preprocess, *, augment: bool = False) -> None:
+        self.paths, self.labels, self.spec, self.augment = list(paths), labels, spec, augment
+        self.seed, self.epoch = 0, 0
+        self.in_memory = 3 * spec.resize**2 * 4 // 3 * len(self.paths) <= RAM_LIMIT
+        self._kept: list[Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def set_epoch(self, seed: int, epoch: int) -> None:
+        """Augmentation of a sample depends on the seed, the epoch and the sample alone, so a resumed run repeats it."""
+        self.seed, self.epoch = seed, epoch
+
+    def __getitems__(self, index: Sequence[int]) -> Batch:
+        """The pictures (B, 3, size, size) and labels (B, K) at these positions."""
+        images = torch.stack([self._cropped(int(i)) for i in index])
+        return normalise(images, self.spec), self.labels[index]
+
+    def _cropped(self, i: int) -> Tensor:
+        image = self._decoded(i)
+        if not self.augment:
+            return centre_crop(image, self.spec)
+        return random_crop(image, self.spec, np.random.default_rng([self.seed, self.epoch, i]))
+
+    def _decoded(self, i: int) -> Tensor:
+        if not self.in_memory:
+            return decode(self.paths[i], self.spec)
+        if self._kept is None:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                self._kept = list(pool.map(lambda path: decode(path, self.spec), self.paths))
+        return self._kept[i]
+
+
+SampleSet = FeatureSet | ImageSet
+
+
+def sample_set(
+    x: NDArray[np.float32] | None,
+    images: Sequence[Path] | None,
+    labels: NDArray[np.int64],
+    spec: Preprocess | None,
+    *,
+    augment: bool = False,
+) -> SampleSet:
+    """Features where there are any, else pictures, as something batches can be fetched from."""
+    y = torch.from_numpy(labels)
+    if x is not None:
+        return FeatureSet(torch.from_numpy(x), y)
+    assert images is not None
+    assert spec is not None
+    return ImageSet(images, y, spec, augment=augment)
+
+
+def epoch_batches(n: int, batch_size: int, *, seed: int, epoch: int, drop_last: bool = False) -> list[list[int]]:
+    """The batches of one epoch: a permutation that depends on the seed and the epoch alone."""
+    order = np.random.default_rng([seed, epoch]).permutation(n).tolist()
+    batches = [order[i : i + batch_size] for i in range(0, n, batch_size)]
+    if drop_last and len(batches) > 1 and len(batches[-1]) < batch_size:
+        batches.pop()
+    return batches
+
+
+def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) -> Iterator[Batch]:
+    """Fetch these batches in order; pictures on disk are decoded ahead by worker processes."""
+    loader = DataLoader(
+        data,
+        batch_sampler=batches,  # type: ignore[arg-type]
+        collate_fn=_as_is,
+        num_workers=0 if data.in_memory else workers,
+    )
+    return iter(loader)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,87 @@
+"""Every mistake a user can make, as one tree of exceptions. The command line turns each into exit code 2.
+
+    LHTError
+    ├── HierarchyError      the tree of classes is faulty; carries every fault found, not only the first
+    ├── DataError           a file, picture, row or array cannot be used as it is
+    ├── ConfigError         an option, or a combination of options, makes no sense
+    ├── RunError            a run directory is missing, incomplete or in the way
+    ├── BackboneError       a backbone is unknown or its weights cannot be had
+    └── MissingExtraError   an optional package is not installed
+
+Each message says what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class LHTError(Exception):
+    """Base of every error that is the user's to mend."""
+
+
+class Fault(NamedTuple):
+    """One thing wrong with a file: `where` it is ("line 84") and `what` it is."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" if self.where else self.what
+
+
+class HierarchyError(LHTError):
+    """Raised when a tree of classes has faults; `faults` lists all of them."""
+
+    def __init__(self, source: str, faults: Sequence[Fault]) -> None:
+        self.source = source
+        self.faults = list(faults)
+        super().__init__(summarise(source, self.faults))
+
+
+class DataError(LHTError):
+    """Raised when a dataset cannot be read as it is: a missing file, a broken picture, a wrong shape."""
+
+
+class ConfigError(LHTError):
+    """Raised when an option has no sensible meaning, such as a mask of 1.5 or an unknown method."""
+
+
+class RunError(LHTError):
+    """Raised when a run directory is missing, incomplete, or already holds another run."""
+
+
+class BackboneError(LHTError):
+    """Raised when a backbone's name is unknown or its weights cannot be fetched."""
+
+
+class MissingExtraError(LHTError):
+    """Raised when an optional package is needed and not installed.
+
+    >>> raise MissingExtraError("efficientnet_lite0", extra="offline")
+    """
+
+    def __init__(self, what: str, *, extra: str) -> None:
+        super().__init__(f"{what} needs an optional package: pip install 'torchlht[{extra}]'")
+
+
+def summarise(source: str, faults: Sequence[Fault], limit: int = 3) -> str:
+    """One sentence for many faults: the first few, and how to see the rest."""
+    first = "; ".join(str(fault) for fault in faults[:limit])
+    if len(faults) <= limit:
+        return f"{source}: {first}"
+    return f"{source}: {len(faults)} problems, the first {limit}: {first} (all of them: lht hierarchy check {source})"
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of an "unknown name" message: the nearest known name, or all of them.
+
+    >>> suggestion("multihed", ["flat", "multihead"])
+    'did you mean multihead? (known: flat, multihead)'
+    """
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"did you mean {near[0]}? (known: {listed})" if near else f"known: {listed}"

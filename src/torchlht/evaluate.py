@@ -1,0 +1,80 @@
+"""How good a trained model is: on the data it was trained on, or on any other data with the same classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchlht.args import TrainArgs
+from torchlht.data import Samples, read_data
+from torchlht.data.images import check_images
+from torchlht.data.loading import SampleSet, load, sample_set
+from torchlht.data.samples import hold_out_test
+from torchlht.errors import DataError
+from torchlht.hierarchy import Hierarchy
+from torchlht.metrics import HierarchyMetrics
+from torchlht.model import Model, read_config
+from torchlht.prediction import Prediction
+
+
+def measure(
+    network: torch.nn.Module,
+    data: SampleSet,
+    hierarchy: Hierarchy,
+    *,
+    device: torch.device,
+    batch_size: int = 256,
+    workers: int = 0,
+    rank: int = 0,
+    world: int = 1,
+) -> dict[str, Any]:
+    """All metrics of a network that maps batches to `Prediction`s. With several processes each takes its own samples once."""
+    was_training = network.training
+    network.eval()
+    metrics = HierarchyMetrics(hierarchy).to(device)
+    mine = np.arange(rank, len(data), world).tolist()
+    batches = [mine[i : i + batch_size] for i in range(0, len(mine), batch_size)]
+    with torch.inference_mode():
+        for x, labels in load(data, batches, workers):
+            prediction: Prediction = network(x.to(device))
+            metrics.update(prediction, labels.to(device))
+    network.train(was_training)
+    return metrics.compute()
+
+
+def evaluate(
+    run: str | Path, data: str | Path | None = None, *, split: str = "test", on_error: str = "refuse", workers: int = 0
+) -> dict[str, Any]:
+    """The metrics of a run.
+
+    Args:
+        run: a run directory, or a model on the hub.
+        data: what to evaluate on, with the run's classes; the run's own data by default.
+        split: "test", "val", "train" or "all" of it. Data without a test part is used whole when it is not the run's own.
+        on_error: "refuse" or "skip" pictures that cannot be read.
+        workers: processes that decode pictures.
+    """
+    model = Model.from_pretrained(run)
+    samples = _samples(Path(run), model, data)
+    samples, _ = check_images(samples, on_error)
+    whole = split == "all" or (data is not None and split == "test" and not (samples.split == "test").any())
+    chosen = samples if whole else samples.select(samples.index(split))
+    if not len(chosen):
+        raise DataError(f"{samples.name}: no samples in its {split} part; pass --split train, val, test or all")
+    takes_images = model.preprocess is not None
+    if takes_images != (chosen.images is not None):
+        wanted = "pictures" if takes_images else "features (.npz)"
+        raise DataError(f"{samples.name}: this run takes {wanted}")
+    inputs = sample_set(chosen.features, chosen.images, chosen.labels, model.preprocess)
+    return measure(model, inputs, model.hierarchy, device=torch.device("cpu"), workers=workers)
+
+
+def _samples(run: Path, model: Model, data: str | Path | None) -> Samples:
+    if data is not None:
+        return read_data(data, hierarchy=model.hierarchy)
+    args = TrainArgs.from_dict(read_config(run)["train"])
+    samples = read_data(args.data, hierarchy=model.hierarchy, levels=args.level_names())
+    return hold_out_test(samples, args.test_share)

@@ -1,0 +1,49 @@
+"""`flat`: what most people do today. One softmax over the finest classes, trained on fine labels alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.hierarchy import Hierarchy
+from torchlht.losses import Reduction, masked_cross_entropy
+from torchlht.methods.base import Method, register
+from torchlht.prediction import Prediction
+from torchlht.transition import Fixed, widened
+
+
+@register("flat")
+class Flat(Method):
+    """Finest level only; coarser probabilities are sums over children. Coarse labels teach it nothing.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        width: width of the neck, all of which the one head reads.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+    """
+
+    def __init__(
+        self, in_features: int, hierarchy: Hierarchy, *, width: int = 600, reduction: Reduction = "per_level_mean"
+    ) -> None:
+        super().__init__(in_features, hierarchy, width=width, reduction=reduction)
+        self.head = nn.Linear(self.neck.width, hierarchy.sizes[0])
+        self.steps = nn.ModuleList(Fixed(0, hierarchy, level) for level in range(len(hierarchy) - 1))
+
+    def forward(self, features: Tensor) -> Prediction:
+        """See `Method.forward`."""
+        hidden = self.neck(features)[0]
+        log_probs = [torch.log_softmax(widened(self.head(hidden)), dim=1)]
+        for step in self.steps:
+            log_probs.append(step(hidden).propagate(log_probs[-1]))
+        return Prediction(tuple(log_probs))
+
+    def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
+        """Cross-entropy of the finest level, on the common scale: coarse labels count as unknown."""
+        fine_only = labels.clone()
+        fine_only[:, 1:] = -1
+        return masked_cross_entropy(prediction.log_probs, fine_only, self.reduction)
+
+    def learns_from(self, labels: Tensor) -> Tensor:
+        """Samples with a fine label; see `Method.learns_from`."""
+        return labels[:, 0] >= 0

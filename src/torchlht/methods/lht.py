@@ -1,0 +1,107 @@
+"""`lht`: Label Hierarchy Transition (Wang et al., arXiv 2112.02353).
+
+    u_1 ─► classifier ─► log p¹ ──► T² ──► log p² ──► … ──► Tᴷ ──► log pᴷ
+                                    ▲                      ▲
+                           u_2 ─► transition network    u_K ─► transition network
+
+Cross-entropy at every known level trains all of it end to end, so a coarse label moves the fine classifier: the gradient of
+level k's loss in the fine logit z_j is (1 - t_j / pᵏ_y) p¹_j, with t the row y of Tᵏ…T².
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.errors import ConfigError, suggestion
+from torchlht.hierarchy import Hierarchy
+from torchlht.losses import Confusion, Reduction, confusion, masked_cross_entropy
+from torchlht.methods.base import Features, Method, register
+from torchlht.prediction import Prediction
+from torchlht.transition import TransitionNetwork, create_transition, widened
+
+TransitionName = Literal["low_rank", "full", "static", "fixed"]
+
+
+@register("lht")
+class LHTHead(Method):
+    """The LHT head, for any network that gives features.
+
+        >>> head = LHTHead(in_features=2048, hierarchy=tree)
+        >>> prediction = head(backbone(images))
+        >>> loss = head.loss(prediction, labels)         # labels (B, K), fine first, -1 = unknown
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        features: `shared` (7 points better on real birds) or `split` (the paper).
+        width: width of the neck; wider hurt on real birds.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        transition: `low_rank`, `full`, `static`, or `fixed` (T = S, nothing learned).
+        rank: rank s of the low-rank transition.
+        gamma: initial weight of the tree in the transition: 1 in the paper, where a column starts almost flat; 6 starts
+            it at 0.9 on the true parent, which measures better.
+        bias: whether the transition's linear layers have a bias (the public code has, the paper's formula has not).
+        confusion: `entropy` (the paper) or `kl` (its scripts): what keeps the columns of T from collapsing.
+        confusion_weight: λ of the confusion term. 0 by default: nothing measurable was gained at 0.01, and lost above.
+
+    Raises:
+        ConfigError: for an unknown transition or confusion, or a confusion weight on `fixed`, which has nothing to learn.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        features: Features = "shared",
+        width: int = 600,
+        reduction: Reduction = "per_level_mean",
+        transition: TransitionName = "low_rank",
+        rank: int = 2,
+        gamma: float = 6.0,
+        bias: bool = True,
+        confusion: Confusion = "entropy",
+        confusion_weight: float = 0.0,
+    ) -> None:
+        super().__init__(in_features, hierarchy, features=features, width=width, reduction=reduction)
+        if confusion not in get_args(Confusion):
+            raise ConfigError(f"unknown confusion {confusion!r}: {suggestion(confusion, get_args(Confusion))}")
+        if confusion_weight < 0:
+            raise ConfigError(f"confusion weight is {confusion_weight}: it must not be negative")
+        if confusion_weight and transition == "fixed":
+            raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
+        self.confusion: Confusion = confusion
+        self.confusion_weight = confusion_weight
+        self.classifier = nn.Linear(self.neck.width, hierarchy.sizes[0])
+        self.steps = nn.ModuleList(
+            create_transition(transition, self.neck.width, hierarchy, level, rank=rank, gamma=gamma, bias=bias)
+            for level in range(len(hierarchy) - 1)
+        )
+
+    def forward(self, features: Tensor) -> Prediction:
+        """See `Method.forward`."""
+        fine, *coarser = self.neck(features)
+        log_probs = [torch.log_softmax(widened(self.classifier(fine)), dim=1)]  # (B, C_1)
+        transitions = [step(u) for step, u in zip(self.steps, coarser, strict=True)]
+        for transition in transitions:
+            log_probs.append(transition.propagate(log_probs[-1]))  # (B, C_k)
+        return Prediction(tuple(log_probs), tuple(transitions))
+
+    def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
+        """Cross-entropy at every known level, plus λ times the confusion term, which needs no labels."""
+        loss = masked_cross_entropy(prediction.log_probs, labels, self.reduction)
+        if self.confusion_weight and prediction.transitions:
+            matrices = [transition.log_matrix() for transition in prediction.transitions]
+            loss = loss + self.confusion_weight * confusion(matrices, self.confusion, self.reduction)
+        return loss
+
+    def scalars(self) -> dict[str, float]:
+        """γ of each transition, by the level it leads to."""
+        found: dict[str, float] = {}
+        for level, step in zip(self.hierarchy.levels[1:], self.steps, strict=True):
+            assert isinstance(step, TransitionNetwork)
+            found |= {f"{name}_{level}": value for name, value in step.scalars().items()}
+        return found

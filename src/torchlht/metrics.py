@@ -1,0 +1,183 @@
+"""How good predictions are: per level, along the path, and how bad the mistakes are. All reduce across processes.
+
+Samples whose label is unknown at a level do not count there. Numbers are fractions in [0, 1] unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassStatScores
+from torchmetrics.utilities.data import dim_zero_cat
+
+from torchlht.hierarchy import Hierarchy
+from torchlht.prediction import Prediction
+
+
+class Ratio(Metric):
+    """Base of metrics that are a mean over some of the samples: subclasses add to `total` and `count`."""
+
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__()
+        self.hierarchy = hierarchy
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def add(self, values: Tensor) -> None:
+        """Count these values in."""
+        self.total += values.double().sum()
+        self.count += len(values)
+
+    def compute(self) -> Tensor:
+        """The mean so far; NaN when nothing was counted."""
+        return self.total / self.count
+
+
+class FullPathAccuracy(Ratio):
+    """Share of samples with every level right, among those with every level known."""
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` and `labels` are (B, K), fine first."""
+        known = (labels >= 0).all(dim=1)
+        self.add((chosen == labels).all(dim=1)[known])
+
+
+class Inconsistency(Ratio):
+    """Share of samples whose most probable classes do not lie on one path of the tree (TICE)."""
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` is (B, K), fine first; labels are not needed."""
+        broken = torch.zeros(len(chosen), dtype=torch.bool, device=chosen.device)
+        for k, parents in enumerate(self.hierarchy.parents):
+            up = torch.as_tensor(parents.copy(), device=chosen.device)
+            broken |= up[chosen[:, k]] != chosen[:, k + 1]
+        self.add(broken)
+
+
+class MistakeSeverity(Ratio):
+    """Mean height of the lowest common ancestor over wrong finest answers: 1 for a sibling, K for nothing in common.
+
+    It falls when easy mistakes are added, so read it beside the accuracy.
+    """
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` and `labels` are (B, K), fine first."""
+        answer, truth = chosen[:, 0], labels[:, 0]
+        wrong = (truth >= 0) & (answer != truth)
+        height = self.hierarchy.lca_height(answer[wrong].cpu().numpy(), truth[wrong].cpu().numpy())
+        self.add(torch.from_numpy(height).to(chosen.device))
+
+
+class MacroAUC(Metric):
+    """Mean one-against-rest area under the ROC curve over the classes that occur and are not all there is.
+
+    The rank statistic itself, ties counted half, so it needs no thresholds.
+    """
+
+    full_state_update = False
+    scores: list[Tensor]
+    labels: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("labels", [], dist_reduce_fx="cat")
+
+    def update(self, log_probs: Tensor, labels: Tensor) -> None:
+        """(B, C) scores and (B,) labels, -1 where unknown."""
+        self.scores.append(log_probs[labels >= 0].float())
+        self.labels.append(labels[labels >= 0])
+
+    def compute(self) -> Tensor:
+        """The mean over classes; NaN when no class has both positives and negatives."""
+        if not self.labels:
+            return torch.tensor(torch.nan)
+        scores, labels = dim_zero_cat(self.scores), dim_zero_cat(self.labels)
+        areas = []
+        for c in torch.unique(labels).tolist():
+            positive = labels == c
+            if not positive.all():
+                areas.append(_area(scores[:, c], positive))
+        return torch.stack(areas).mean() if areas else torch.tensor(torch.nan)
+
+
+def _area(scores: Tensor, positive: Tensor) -> Tensor:
+    """P(score of a positive > score of a negative) + half of P(equal)."""
+    _, inverse, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    ends = counts.cumsum(0).double()
+    ranks = (ends - (counts - 1) / 2)[inverse]  # average rank among ties, from 1
+    n, m = positive.sum().double(), (~positive).sum().double()
+    area: Tensor = (ranks[positive].sum() - n * (n + 1) / 2) / (n * m)
+    return area
+
+
+class HierarchyMetrics(nn.Module):
+    """All of them at once, in the layout of `metrics.json`.
+
+    >>> metrics = HierarchyMetrics(tree)
+    >>> metrics.update(prediction, labels)           # as often as there are batches
+    >>> metrics.compute()["mean_accuracy"]
+    """
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__()
+        self.hierarchy = hierarchy
+        self.counts = [
+            MulticlassStatScores(max(size, 2), average=None, ignore_index=-1, validate_args=False) for size in hierarchy.sizes
+        ]
+        self.auc = [MacroAUC() for _ in hierarchy.sizes]
+        self.along_path = {
+            "full_path_accuracy": FullPathAccuracy(hierarchy),
+            "inconsistency": Inconsistency(hierarchy),
+            "mistake_severity": MistakeSeverity(hierarchy),
+        }
+        self._all = nn.ModuleList([*self.counts, *self.auc, *self.along_path.values()])  # so that .to(device) reaches them
+
+    def update(self, prediction: Prediction, labels: Tensor) -> None:
+        """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
+        chosen = torch.stack([log_p.argmax(dim=1) for log_p in prediction.log_probs], dim=1)
+        for k, log_p in enumerate(prediction.log_probs):
+            self.counts[k].update(chosen[:, k], labels[:, k])
+            self.auc[k].update(log_p, labels[:, k])
+        for metric in self.along_path.values():
+            metric.update(chosen, labels)
+
+    def compute(self) -> dict[str, Any]:
+        """The content of `metrics.json`: levels coarse → fine; None where there was nothing to measure."""
+        levels = [self._level(k) for k in self.hierarchy.top_down]
+        accuracies = [level["accuracy"] for level in levels if level["accuracy"] is not None]
+        return {
+            "levels": levels,
+            "mean_accuracy": sum(accuracies) / len(accuracies) if accuracies else None,
+            **{name: _number(metric.compute()) for name, metric in self.along_path.items()},
+        }
+
+    def _level(self, k: int) -> dict[str, Any]:
+        true_positive, false_positive, _, false_negative, support = self.counts[k].compute().double().unbind(dim=1)
+        present = support > 0
+        recall = (true_positive / support)[present]
+        predicted = true_positive + false_positive
+        precision = torch.where(predicted > 0, true_positive / predicted, 0.0)[present]  # never predicted: 0
+        f1 = (2 * true_positive / (2 * true_positive + false_positive + false_negative))[present]
+        return {
+            "name": self.hierarchy.levels[k],
+            "classes": self.hierarchy.sizes[k],
+            "samples": int(support.sum()),
+            "accuracy": _number(true_positive.sum() / support.sum()),
+            "mean_class_recall": _number(recall.mean()),
+            "macro_precision": _number(precision.mean()),
+            "macro_f1": _number(f1.mean()),
+            "macro_auc": _number(self.auc[k].compute()),
+        }
+
+
+def _number(value: Tensor) -> float | None:
+    """A plain number, or None where there was nothing to measure."""
+    return None if torch.isnan(value) else value.item()

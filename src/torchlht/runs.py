@@ -1,0 +1,113 @@
+"""A run directory: what is in it, and how it is written so that a killed run can go on and a finished one is never half there.
+
+config.yaml  hierarchy.json  split.json      written at the start
+history.csv  checkpoint/                     after every epoch
+model.safetensors  metrics.json              at the end, when checkpoint/ goes away
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torchlht.errors import RunError
+from torchlht.files import replacing, write_json, write_text
+
+History = list[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of one run, by name."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """Results on the test samples; written last, so its being there means the run has finished."""
+        return self.path / "metrics.json"
+
+    @property
+    def split(self) -> Path:
+        """Which samples were trained on, validated on and tested on, and whose fine labels were kept."""
+        return self.path / "split.json"
+
+    @property
+    def last(self) -> Path:
+        """The state after the last whole epoch."""
+        return self.path / "checkpoint" / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The weights of the best epoch so far."""
+        return self.path / "checkpoint" / "best.safetensors"
+
+    def claim(self) -> None:
+        """Refuse a directory that is in use."""
+        if self.metrics.is_file():
+            raise RunError(f"{self.path}: holds a finished run; choose another --out, or remove it")
+        if (self.path / "config.yaml").is_file():
+            raise RunError(f"{self.path}: holds an unfinished run; continue it with lht train --resume {self.path}")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise RunError(f"{self.path}: exists and is not empty; choose another --out")
+
+    def write_history(self, history: History) -> None:
+        """history.csv, whole."""
+        text = io.StringIO()
+        names = list(dict.fromkeys(name for row in history for name in row))
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        write_text(self.path / "history.csv", text.getvalue())
+
+    def write_metrics(self, metrics: dict[str, Any]) -> None:
+        """metrics.json; after it the run is finished and its checkpoints go."""
+        write_json(self.metrics, metrics)
+        shutil.rmtree(self.last.parent, ignore_errors=True)
+
+
+def read_metrics(run: Path) -> dict[str, Any]:
+    """The metrics of a finished run."""
+    try:
+        metrics: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{run}: no metrics.json; the run has not finished (lht train --resume {run})") from None
+    return metrics
+
+
+# ---- checkpoints: tensors and plain values, never pickle -----------------------------------------------------------
+
+
+def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, epoch: int, history: History) -> None:
+    """The state after `epoch` whole epochs, written beside and renamed."""
+    tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
+    for i, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{i}.{name}": v for name, v in state.items() if isinstance(v, Tensor)}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    with replacing(path) as beside:
+        save_file(tensors, beside, metadata={"state": json.dumps({"epoch": epoch, "history": history})})
+
+
+def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> tuple[int, History]:
+    """Put a saved state back; gives the number of whole epochs done and their history."""
+    tensors = load_file(path)
+    with safe_open(path, "pt") as file:
+        state = json.loads(file.metadata()["state"])
+    network.load_state_dict({n.removeprefix("network."): v for n, v in tensors.items() if n.startswith("network.")})
+    saved: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, i, key = name.split(".", 2)
+            saved.setdefault(int(i), {})[key] = value
+    optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
+    return state["epoch"], state["history"]

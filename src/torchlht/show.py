@@ -1,0 +1,161 @@
+"""What people see in the terminal: tables, progress, the next step. Readable when piped to a file, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.tree import Tree
+
+from torchlht.data.samples import Samples
+from torchlht.errors import Fault
+from torchlht.hierarchy import Hierarchy
+
+out = Console(highlight=False)
+notes = Console(stderr=True, highlight=False)
+
+
+def percent(value: float | None) -> str:
+    """A fraction as people read it: 0.941 → "94.1"; a dash where there is nothing."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def plural(n: int, noun: str) -> str:
+    """5,994 pictures; 1 picture."""
+    endings = {"y": "ies", "s": "s"}
+    many = noun if noun.endswith("s") else noun[:-1] + endings["y"] if noun.endswith("y") else noun + "s"
+    return f"{n:,} {noun if n == 1 else many}"
+
+
+# ---- data and trees ------------------------------------------------------------------------------------------------
+
+
+def samples_summary(samples: Samples) -> str:
+    """Levels, sizes, and how far the samples are labelled: two lines."""
+    tree = samples.hierarchy
+    known = (samples.labels >= 0).sum(axis=0)
+    deepest = [int(known[0]), *(int(b - a) for a, b in pairwise(known))]
+    parts = [f"{tree.levels[k]} {n:,}" for k, n in enumerate(deepest) if n]
+    if rest := len(samples) - int(known[-1]):
+        parts.append(f"nothing {rest:,}")
+    noun = "picture" if samples.images is not None else "sample"
+    splits = " · ".join(f"{name} {len(samples.index(name)):,}" for name in ("train", "val", "test") if len(samples.index(name)))
+    total = f"{plural(len(samples), noun)}, {len(tree)} levels: {tree.describe()}"
+    return f"{total}\nlabelled down to {' · '.join(parts)}   ({splits})"
+
+
+def draw_tree(tree: Hierarchy, title: str, depth: int | None = None) -> Tree:
+    """The tree with the number of finest classes under each node."""
+    root = Tree(f"[bold]{title}[/]  {tree.describe()}")
+    children: list[dict[int, list[int]]] = []
+    for parents in tree.parents:
+        groups: dict[int, list[int]] = {}
+        for child, parent in enumerate(parents.tolist()):
+            groups.setdefault(parent, []).append(child)
+        children.append(groups)
+    leaves = [[0] * size for size in tree.sizes]
+    for level in range(len(tree)):
+        for leaf_ancestor in tree.ancestors(level).tolist():
+            leaves[level][leaf_ancestor] += 1
+
+    def grow(node: Tree, level: int, index: int, left: int) -> None:
+        count = f"  [dim]{leaves[level][index]}[/]" if level else ""
+        branch = node.add(f"{tree.classes[level][index]}{count}")
+        if level and left > 1:
+            for child in children[level - 1][index]:
+                grow(branch, level - 1, child, left - 1)
+
+    for top in range(tree.sizes[-1]):
+        grow(root, len(tree) - 1, top, depth or len(tree))
+    return root
+
+
+def faults_text(source: str, faults: list[Fault]) -> str:
+    """Every fault on its own line."""
+    width = max(len(fault.where) for fault in faults)
+    lines = [f"  {fault.where:<{width}}  {fault.what}" if width else f"  {fault.what}" for fault in faults]
+    return "\n".join([f"{source}: {plural(len(faults), 'problem')}", *lines])
+
+
+# ---- results -------------------------------------------------------------------------------------------------------
+
+
+def metrics_table(metrics: dict[str, Any]) -> Table:
+    """Accuracy and friends per level, coarse → fine, and along the path."""
+    table = Table("level", title_justify="left")
+    for name in ("accuracy", "mean class recall", "macro F1", "AUC", "classes", "samples"):
+        table.add_column(name, justify="right")
+    for level in metrics["levels"]:
+        figures = [percent(level[name]) for name in ("accuracy", "mean_class_recall", "macro_f1", "macro_auc")]
+        table.add_row(level["name"], *figures, str(level["classes"]), f"{level['samples']:,}")
+    return table
+
+
+def metrics_sentence(metrics: dict[str, Any]) -> str:
+    """The figures that belong to no single level."""
+    severity = metrics["mistake_severity"]
+    severity = "–" if severity is None else f"{severity:.2f}"
+    return (
+        f"mean over levels {percent(metrics['mean_accuracy'])} · whole path right {percent(metrics['full_path_accuracy'])} · "
+        f"levels disagree {percent(metrics['inconsistency'])} · mistake severity {severity}"
+    )
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------
+
+
+class EpochView:
+    """Progress over epochs: a live bar in a terminal, a line per epoch in a file, nothing when quiet."""
+
+    def __init__(self, epochs: int, steps: int, *, start: int, quiet: bool) -> None:
+        self.epochs, self.steps, self.live = epochs, steps, notes.is_terminal and not quiet
+        self.lines = not quiet and not self.live
+        columns = (
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(24),
+            TextColumn("{task.description}"),
+        )
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=notes, disable=not self.live, transient=True)
+        self.task = self.bar.add_task("", total=epochs * steps, completed=start * steps, epoch=start + 1, epochs=epochs)
+        self.text = ""
+
+    def step(self, epoch: int) -> None:
+        """One batch more."""
+        self.bar.update(self.task, advance=1, epoch=epoch)
+
+    def epoch(self, epoch: int, text: str) -> None:
+        """An epoch is over; `text` says how it went."""
+        self.bar.update(self.task, description=text, epoch=min(epoch + 1, self.epochs))
+        if self.lines:
+            notes.print(f"epoch {epoch}/{self.epochs}  {text}", soft_wrap=True)
+
+    def __enter__(self) -> EpochView:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+@contextmanager
+def counting(what: str, total: int, *, quiet: bool) -> Iterator[Any]:
+    """A bar for one long count; gives a function (done, total)."""
+    live = notes.is_terminal and not quiet
+    columns = (
+        TextColumn(what),
+        BarColumn(24),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TimeElapsedColumn(),
+    )
+    started = time.monotonic()
+    with Progress(*columns, console=notes, disable=not live, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done, _: bar.update(task, completed=done)
+    if not quiet:
+        notes.print(f"{what} {total:,}/{total:,} in {time.monotonic() - started:.0f} s", soft_wrap=True)

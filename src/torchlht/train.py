@@ -1,0 +1,429 @@
+"""Training, top to bottom: prepare → build → fit → validate → keep. Lightning Fabric does devices, precision and processes.
+
+Every random choice depends on the seed and the epoch alone, so a run that is killed and resumed ends with the same weights,
+bit for bit, as one that is not (on a CPU, with the same number of threads).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from lightning_utilities.core.imports import RequirementCache
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from torchlht import show
+from torchlht.args import TrainArgs
+from torchlht.backbones import create_backbone
+from torchlht.data import NAMES, Samples, read_data
+from torchlht.data.images import check_images, write_problems
+from torchlht.data.loading import SampleSet, epoch_batches, load, sample_set
+from torchlht.data.samples import Ints, draw_share, hold_out_test, with_split
+from torchlht.data.transforms import Preprocess, paper_preprocess
+from torchlht.errors import ConfigError, DataError, RunError
+from torchlht.evaluate import measure
+from torchlht.features import frozen_features
+from torchlht.files import replacing, write_json
+from torchlht.hierarchy import Hierarchy
+from torchlht.methods import create_method, method_class
+from torchlht.model import Model, read_config
+from torchlht.runs import History, Run, load_checkpoint, save_checkpoint
+
+
+def train(args: TrainArgs) -> Path:
+    """Train, evaluate on the test samples and keep everything in a run directory, whose path is returned.
+
+    >>> run = train(TrainArgs("birds.csv", method="lht", backbone="resnet50", out=Path("runs/birds")))
+
+    Raises:
+        LHTError: for whatever is wrong with the options or the data, before anything is written.
+    """
+    fabric = make_fabric(args)
+    args, run, resuming = open_run(args)
+    prepared = prepare(args)
+    torch.manual_seed(args.seed)
+    model = build(args, prepared.samples)
+    if not resuming:
+        fabric.barrier()
+        if fabric.is_global_zero:
+            start_run(run, args, prepared, model)
+    elif not run.split.is_file() or not same_split(run, prepared):
+        raise RunError(f"{run.path}: the data has changed since this run was started; train again under another --out")
+    fabric.barrier()
+    sets = make_sets(fabric, args, prepared.samples, model)
+    history = fit(fabric, args, run, model, sets)
+    finish(fabric, args, run, model, sets, history)
+    return run.path
+
+
+# ---- prepare -------------------------------------------------------------------------------------------------------
+
+
+def make_fabric(args: TrainArgs) -> Fabric:
+    """Devices and precision: from the options, or from torchrun or `fabric run` when they started this process."""
+    if os.environ.get("LT_CLI_USED"):
+        fabric = Fabric()
+    else:
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", args.devices))
+        nodes = int(os.environ.get("WORLD_SIZE", local)) // local
+        strategy = "ddp" if local * nodes > 1 else "auto"
+        fabric = Fabric(
+            accelerator=args.accelerator, devices=local, num_nodes=nodes, precision=args.precision, strategy=strategy
+        )
+    fabric.launch()
+    return fabric
+
+
+def open_run(args: TrainArgs) -> tuple[TrainArgs, Run, bool]:
+    """The run to write, and the options to use: those it was started with, when resuming."""
+    if args.resume is None:
+        if not args.data:
+            raise ConfigError("no data: lht train DATA, where DATA is a folder, a .csv, an .npz or demo")
+        method_class(args.method)
+        out = args.out or Path("runs") / f"{Path(args.data).stem or 'data'}-{args.method}-s{args.seed}"
+        run = Run(out)
+        run.claim()
+        data = args.data if args.data in NAMES else str(Path(args.data).resolve())
+        return dataclasses.replace(args, data=data, out=out), run, False
+    run = Run(args.resume)
+    if not run.path.is_dir():
+        raise RunError(f"{run.path}: no such run directory")
+    config = read_config(run.path)
+    if run.metrics.is_file():
+        raise RunError(f"{run.path}: this run has finished; there is nothing to resume")
+    kept = TrainArgs.from_dict(config["train"])
+    here = dataclasses.replace(kept, quiet=args.quiet, workers=args.workers, accelerator=args.accelerator, devices=args.devices)
+    return here, run, True
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data ready to be trained on: split and masked, with what was left out."""
+
+    samples: Samples
+    kept: Ints
+    problems: list[Any]
+
+
+def prepare(args: TrainArgs) -> Prepared:
+    """Read the data, look at every picture, set test samples aside, mask, set validation samples aside: in this order."""
+    hierarchy = Hierarchy.read(args.hierarchy, args.level_names()) if args.hierarchy else None
+    samples = read_data(args.data, hierarchy=hierarchy, levels=args.level_names())
+    samples, problems = check_images(samples, args.on_error)
+    samples = hold_out_test(samples, args.test_share)
+    if not len(samples.index("train")):
+        raise DataError(f"{args.data}: no training samples")
+    samples, kept = args.make_mask().apply(samples)
+    share = args.val if args.val is not None else (0.1 if args.select == "best" and not len(samples.index("val")) else 0.0)
+    if share:
+        held = draw_share(samples, samples.index("train"), share, seed=args.seed, purpose="val")
+        samples = with_split(samples, held, "val")
+        kept = np.setdiff1d(kept, held)
+    if args.select == "best" and not len(samples.index("val")):
+        raise DataError(f"{args.data}: too few samples to set any aside for validation; use --select last or a larger --val")
+    return Prepared(samples, kept, problems)
+
+
+def split_record(args: TrainArgs, prepared: Prepared) -> dict[str, Any]:
+    """The content of split.json: positions of samples in the data, in its own order."""
+    samples = prepared.samples
+    mask = dataclasses.asdict(args.make_mask())
+    return {
+        "mask": mask,
+        "kept": prepared.kept.tolist(),
+        **{name: samples.index(name).tolist() for name in ("train", "val", "test")},
+    }
+
+
+def same_split(run: Run, prepared: Prepared) -> bool:
+    """Whether the data still gives the samples and masks the run was started with."""
+    record = json.loads(run.split.read_text())
+    return bool(
+        record["kept"] == prepared.kept.tolist()
+        and all(record[name] == prepared.samples.index(name).tolist() for name in ("train", "val", "test"))
+    )
+
+
+# ---- build ---------------------------------------------------------------------------------------------------------
+
+
+def build(args: TrainArgs, samples: Samples) -> Model:
+    """Backbone and method, as the options and the data have it."""
+    backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained)
+    if samples.features is not None:
+        width, spec = samples.features.shape[1], None
+    else:
+        width, spec = backbone.num_features, backbone.preprocess
+        assert spec is not None
+        if args.augment == "paper":
+            spec = paper_preprocess(args.image_size or spec.size)
+        elif args.image_size:
+            spec = spec.resized(args.image_size)
+    options = args.method_options()
+    method = create_method(args.method, width, samples.hierarchy, **options)
+    return Model(backbone, method, options=options, preprocess=spec)
+
+
+def backbone_name(args: TrainArgs, samples: Samples) -> str:
+    """What `auto` stands for, and whether the choice fits the data."""
+    if samples.features is not None:
+        if args.backbone not in ("auto", "none") and args.preset == "default":
+            raise ConfigError(f"--backbone {args.backbone} needs pictures; {args.data} holds features already")
+        if args.freeze:
+            raise ConfigError(f"--freeze is for pictures; {args.data} holds features already")
+        return "none"
+    if args.backbone == "none":
+        raise ConfigError(f"--backbone none is for features; {args.data} holds pictures")
+    if args.backbone == "auto":
+        return "small" if args.data == "demo" else "resnet18"
+    return args.backbone
+
+
+def start_run(run: Run, args: TrainArgs, prepared: Prepared, model: Model) -> None:
+    """Make the run directory and write what is known before training."""
+    model.write_config(run.path, extra={"train": args.to_dict()})
+    write_json(run.split, split_record(args, prepared), indent=None)
+    if prepared.problems:
+        write_problems(run.path / "problems.csv", prepared.problems)
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What the network is fed: the part of the model that trains, and the samples of each split."""
+
+    network: nn.Module
+    train: SampleSet
+    val: SampleSet | None
+    test: SampleSet
+    workers: int
+
+
+def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model) -> Sets:
+    """Sets of batches. A frozen backbone is run once, here, and only the method trains after that."""
+    workers = args.workers if args.workers is not None else (os.cpu_count() or 1)
+    features, network = samples.features, model if not args.freeze else model.method
+    if args.freeze:
+        features = compute_features(fabric, args, samples, model, workers)
+
+    def part(index: Ints, *, augment: bool = False) -> SampleSet:
+        images = [samples.images[i] for i in index] if samples.images else None
+        x = features[index] if features is not None else None
+        return sample_set(x, images, samples.labels[index], model.preprocess, augment=augment)
+
+    index = samples.index("train")
+    learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
+    if not learns.any():
+        raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
+    val = samples.index("val")
+    return Sets(
+        network=network,
+        train=part(index[learns], augment=args.augment != "none"),
+        val=part(val) if len(val) else None,
+        test=part(samples.index("test")),
+        workers=workers,
+    )
+
+
+def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, workers: int) -> np.ndarray[Any, Any]:
+    """Features of all samples from the frozen backbone; other processes wait for the first and read what it kept."""
+    spec: Preprocess | None = model.preprocess
+    assert spec is not None
+    quiet = args.quiet or not fabric.is_global_zero
+    with (
+        fabric.rank_zero_first(),
+        show.counting(f"{model.backbone.name}, frozen · features", len(samples), quiet=quiet) as count,
+    ):
+        features, cached = frozen_features(samples, model.backbone, spec, device=fabric.device, workers=workers, progress=count)
+    if cached and not quiet:
+        show.notes.print("features were cached")
+    model.backbone.requires_grad_(False)
+    return features
+
+
+# ---- fit -----------------------------------------------------------------------------------------------------------
+
+
+class Step(nn.Module):
+    """One forward pass with its loss, as a single call, so that DDP sees all of it."""
+
+    def __init__(self, network: nn.Module, model: Model) -> None:
+        super().__init__()
+        self.network = network
+        self._loss = model.method.loss
+
+    def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and per level how many of the known labels were hit and how many there were: (K, 2)."""
+        prediction = self.network(x)
+        known = labels >= 0
+        chosen = torch.stack([log_p.argmax(dim=1) for log_p in prediction.log_probs], dim=1)
+        hits = torch.stack([((chosen == labels) & known).sum(dim=0), known.sum(dim=0)], dim=1)
+        return self._loss(prediction, labels), hits
+
+
+def make_optimizer(args: TrainArgs, model: Model) -> Optimizer:
+    """Two learning rates: the method's, and the backbone's, which is a tenth of it when the backbone is pretrained."""
+    slow = args.lr * (0.1 if model.backbone.pretrained else 1.0) if args.backbone_lr is None else args.backbone_lr
+    groups = [{"params": list(model.method.parameters()), "lr": args.lr, "start_lr": args.lr}]
+    backbone = [p for p in model.backbone.parameters() if p.requires_grad]
+    if backbone:
+        groups.append({"params": backbone, "lr": slow, "start_lr": slow})
+    if args.optimizer == "adamw":
+        return AdamW(groups, weight_decay=args.weight_decay)
+    return SGD(groups, momentum=0.9, weight_decay=args.weight_decay)
+
+
+def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> History:
+    """All epochs, with a checkpoint after each; starts where the last checkpoint ended."""
+    optimizer = make_optimizer(args, model)
+    done, history = 0, History()
+    step = Step(sets.network, model)
+    step, optimizer = fabric.setup(step, optimizer)
+    if run.last.is_file():
+        done, history = load_checkpoint(run.last, sets.network, optimizer)
+    logger = make_logger(fabric, args, run)
+    steps = len(epoch_batches(len(sets.train), args.batch_size, seed=args.seed, epoch=0, drop_last=args.drop_last))
+    quiet = args.quiet or not fabric.is_global_zero
+    with show.EpochView(args.epochs, steps, start=done, quiet=quiet) as view:
+        for epoch in range(done, args.epochs):
+            row = train_epoch(fabric, args, model, sets, step, optimizer, epoch, view)
+            if sets.val is not None:
+                row |= validate(fabric, model, sets, sets.val)
+            history.append(row)
+            if fabric.is_global_zero:
+                keep_epoch(args, run, sets.network, optimizer, history)
+            if logger:
+                logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch + 1)
+            view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
+            fabric.barrier()
+    return history
+
+
+def train_epoch(
+    fabric: Fabric,
+    args: TrainArgs,
+    model: Model,
+    sets: Sets,
+    step: nn.Module,
+    optimizer: Optimizer,
+    epoch: int,
+    view: show.EpochView,
+) -> dict[str, float]:
+    """One pass over the training samples; gives its row of the history."""
+    torch.manual_seed(np.random.SeedSequence([args.seed, epoch]).generate_state(1)[0].item())
+    sets.train.set_epoch(args.seed, epoch)
+    factor = (1 + math.cos(math.pi * epoch / args.epochs)) / 2
+    for group in optimizer.param_groups:
+        group["lr"] = group["start_lr"] * factor
+    step.train()
+    if args.freeze:
+        model.backbone.eval()
+    batches = epoch_batches(len(sets.train), args.batch_size, seed=args.seed, epoch=epoch, drop_last=args.drop_last)
+    mine = [batch[fabric.global_rank :: fabric.world_size] for batch in batches if len(batch) >= fabric.world_size]
+    total, hits, started = torch.zeros((), device=fabric.device), torch.zeros(len(model.hierarchy), 2), time.monotonic()
+    hits = hits.to(fabric.device)
+    for x, labels in load(sets.train, mine, sets.workers):
+        loss, found = step(x.to(fabric.device), labels.to(fabric.device))
+        optimizer.zero_grad()
+        fabric.backward(loss)
+        optimizer.step()
+        total += loss.detach()
+        hits += found
+        view.step(epoch + 1)
+    loss_sum, hits = fabric.all_reduce((total, hits), reduce_op="sum")
+    seconds = time.monotonic() - started
+    mean_loss = (loss_sum / (len(mine) * fabric.world_size)).item()
+    if not math.isfinite(mean_loss):
+        raise ConfigError(f"the loss is {mean_loss} in epoch {epoch + 1}: training diverged; try a lower --lr than {args.lr}")
+    accuracy = (hits[:, 0] / hits[:, 1].clamp(min=1)).tolist()
+    levels = {f"train_{model.hierarchy.levels[k]}": accuracy[k] for k in model.hierarchy.top_down}
+    seen = sum(len(batch) for batch in batches)
+    return {
+        "epoch": epoch + 1,
+        "lr": args.lr * factor,
+        "loss": mean_loss,
+        **levels,
+        **model.method.scalars(),
+        "images_per_second": seen / seconds,
+        "seconds": seconds,
+    }
+
+
+def measure_on(fabric: Fabric, model: Model, sets: Sets, data: SampleSet) -> dict[str, Any]:
+    """All metrics on a set; with several processes each sample is seen by one of them."""
+    return measure(
+        sets.network,
+        data,
+        model.hierarchy,
+        device=fabric.device,
+        workers=sets.workers,
+        rank=fabric.global_rank,
+        world=fabric.world_size,
+    )
+
+
+def validate(fabric: Fabric, model: Model, sets: Sets, data: SampleSet) -> dict[str, float]:
+    """Accuracy on the validation samples, per level and on average."""
+    metrics = measure_on(fabric, model, sets, data)
+    levels = {f"val_{level['name']}": level["accuracy"] for level in metrics["levels"] if level["accuracy"] is not None}
+    return {**levels, "val_mean": metrics["mean_accuracy"]}
+
+
+def keep_epoch(args: TrainArgs, run: Run, network: nn.Module, optimizer: Optimizer, history: History) -> None:
+    """Checkpoint and history, the best weights first: a kill in between repeats the epoch and writes the same again."""
+    if args.select == "best" and best_epoch(history) == len(history):
+        with replacing(run.best) as beside:
+            save_file({n: v.detach().cpu().contiguous() for n, v in network.state_dict().items()}, beside)
+    save_checkpoint(run.last, network, optimizer, len(history), history)
+    run.write_history(history)
+
+
+def best_epoch(history: History) -> int:
+    """The epoch with the highest mean validation accuracy, the earliest of equals; counted from 1."""
+    return 1 + max(range(len(history)), key=lambda i: (history[i]["val_mean"], -i))
+
+
+def make_logger(fabric: Fabric, args: TrainArgs, run: Run) -> TensorBoardLogger | None:
+    """TensorBoard events, when it is installed and wanted."""
+    if not args.track or not fabric.is_global_zero or not RequirementCache("tensorboard"):
+        return None
+    return TensorBoardLogger(run.path, name="tensorboard", version="")
+
+
+def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:
+    """An epoch in a line: loss, accuracy per level (on validation samples where there are any), speed."""
+    part = "val" if "val_mean" in row else "train"
+    levels = [f"{tree.levels[k]} {show.percent(row.get(f'{part}_{tree.levels[k]}'))}" for k in tree.top_down]
+    return f"loss {row['loss']:.3f}  {part}: {'  '.join(levels)}  {row['images_per_second']:,.0f} img/s"
+
+
+# ---- keep ----------------------------------------------------------------------------------------------------------
+
+
+def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, history: History) -> None:
+    """Choose the epoch, measure it on the test samples, and write the model and its metrics."""
+    chosen = args.epochs
+    if args.select == "best":
+        chosen = best_epoch(history)
+        sets.network.load_state_dict(load_file(run.best))
+    metrics = measure_on(fabric, model, sets, sets.test)
+    metrics["selection"] = {"rule": args.select, "epoch": chosen, "epochs": args.epochs}
+    if sets.val is not None:
+        metrics["validation"] = {n: v for n, v in history[chosen - 1].items() if n.startswith("val_")}
+    metrics["train_seconds"] = sum(row["seconds"] for row in history)
+    metrics["parameters"] = sum(p.numel() for p in model.method.parameters())
+    if fabric.is_global_zero:
+        model.save_pretrained(run.path, extra={"train": args.to_dict()})
+        run.write_metrics(metrics)
+    fabric.barrier()
