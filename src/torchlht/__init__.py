@@ -4,51 +4,74 @@
 >>> tree = torchlht.Hierarchy.read("tree.csv")
 >>> head = torchlht.LHTHead(in_features=2048, hierarchy=tree)     # on any network's features
 >>> torchlht.load("runs/birds").predict("beach.jpg")              # or use a run of `lht train`
+
+Names are imported when they are first used, so that the command line answers at once.
 """
 
-from torchlht.args import TrainArgs
-from torchlht.data import Mask, Samples, read_data
-from torchlht.errors import (
-    BackboneError,
-    ConfigError,
-    DataError,
-    HierarchyError,
-    LHTError,
-    MissingExtraError,
-    RunError,
-)
-from torchlht.evaluate import evaluate
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import LHTHead, Method, create_method, list_methods, register
-from torchlht.metrics import HierarchyMetrics
-from torchlht.model import Model
-from torchlht.prediction import Prediction
-from torchlht.train import train
+from __future__ import annotations
 
-load = Model.from_pretrained
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "BackboneError",
-    "ConfigError",
-    "DataError",
-    "Hierarchy",
-    "HierarchyError",
-    "HierarchyMetrics",
-    "LHTError",
-    "LHTHead",
-    "Mask",
-    "Method",
-    "MissingExtraError",
-    "Model",
-    "Prediction",
-    "RunError",
-    "Samples",
-    "TrainArgs",
-    "create_method",
-    "evaluate",
-    "list_methods",
-    "load",
-    "read_data",
-    "register",
-    "train",
-]
+if TYPE_CHECKING:
+    from torchlht.args import TrainArgs as TrainArgs
+    from torchlht.data import Mask as Mask
+    from torchlht.data import Samples as Samples
+    from torchlht.data import read_data as read_data
+    from torchlht.errors import BackboneError as BackboneError
+    from torchlht.errors import ConfigError as ConfigError
+    from torchlht.errors import DataError as DataError
+    from torchlht.errors import HierarchyError as HierarchyError
+    from torchlht.errors import LHTError as LHTError
+    from torchlht.errors import MissingExtraError as MissingExtraError
+    from torchlht.errors import RunError as RunError
+    from torchlht.evaluate import evaluate as evaluate
+    from torchlht.hierarchy import Hierarchy as Hierarchy
+    from torchlht.methods import LHTHead as LHTHead
+    from torchlht.methods import Method as Method
+    from torchlht.methods import create_method as create_method
+    from torchlht.methods import list_methods as list_methods
+    from torchlht.methods import register as register
+    from torchlht.metrics import HierarchyMetrics as HierarchyMetrics
+    from torchlht.model import Model as Model
+    from torchlht.model import load as load
+    from torchlht.prediction import Prediction as Prediction
+    from torchlht.train import train as train
+
+_HOMES = {
+    "BackboneError": "errors",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Hierarchy": "hierarchy",
+    "HierarchyError": "errors",
+    "HierarchyMetrics": "metrics",
+    "LHTError": "errors",
+    "LHTHead": "methods",
+    "Mask": "data",
+    "Method": "methods",
+    "MissingExtraError": "errors",
+    "Model": "model",
+    "Prediction": "prediction",
+    "RunError": "errors",
+    "Samples": "data",
+    "TrainArgs": "args",
+    "create_method": "methods",
+    "evaluate": "evaluate",
+    "list_methods": "methods",
+    "load": "model",
+    "read_data": "data",
+    "register": "methods",
+    "train": "train",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'torchlht' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"torchlht.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,20 +1,17 @@
-"""The options of a training run, once: `--help`, `config.yaml`, presets and Python all come from this dataclass."""
+"""The options of every command, once: `--help`, `config.yaml`, presets and Python all come from these dataclasses."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from torchlht.data.masking import Mask, Rounding
-from torchlht.data.transforms import Augment
+from torchlht.data.masking import Mask
 from torchlht.errors import ConfigError
-from torchlht.losses import Confusion, Reduction
-from torchlht.methods.base import Features
-from torchlht.methods.lht import TransitionName
+from torchlht.vocabulary import Augment, Confusion, Features, OnError, Reduction, Rounding, Select, Split, TransitionName
 
 METHOD_OPTIONS = (
     "features",
@@ -33,7 +30,7 @@ METHOD_OPTIONS = (
 class TrainArgs:
     """Train a hierarchical classifier on partly labelled data."""
 
-    data: tyro.conf.Positional[str] = ""
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
     """A folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`."""
     out: Path | None = None
     """Run directory to write; runs/DATA-METHOD-sSEED by default. It must not exist yet."""
@@ -46,7 +43,7 @@ class TrainArgs:
     """A tree to read the data with (.csv, .json, .yaml); by default it is put together from the data."""
     levels: str | None = None
     """Level names coarse → fine, as in order,family,species: they choose a table's columns and name a folder's levels."""
-    on_error: Literal["refuse", "skip"] = "refuse"
+    on_error: OnError = "refuse"
     """What to do about pictures that cannot be read."""
     test_share: float = 0.2
     """Share set aside for testing when the data has no test part of its own."""
@@ -109,7 +106,7 @@ class TrainArgs:
     """Weight decay."""
     drop_last: bool = False
     """Leave out the last, smaller batch of an epoch."""
-    select: Literal["last", "best"] = "last"
+    select: Select = "last"
     """Which epoch is kept: the last, or the best mean accuracy on validation samples. Never anything on test samples."""
     val: float | None = None
     """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
@@ -191,3 +188,131 @@ def preset(name: str, *, mask: float = 0.0) -> TrainArgs:
         lr=2e-3,
         drop_last=True,
     )
+
+
+@dataclass(frozen=True)
+class CommonArgs:
+    """Options that are the same for every run; see `lht train --help`."""
+
+    hierarchy: Path | None = None
+    levels: str | None = None
+    on_error: OnError = "refuse"
+    mask_levels: int = 1
+    mask_rounding: Rounding = "nominal"
+    backbone: str = "auto"
+    pretrained: bool = True
+    freeze: bool = False
+    image_size: int | None = None
+    epochs: int = 30
+    batch_size: int = 128
+    lr: float = 0.05
+    select: Select = "last"
+    val: float | None = None
+
+
+@dataclass(frozen=True)
+class CompareArgs:
+    """Compare methods on the same data, masks and seeds."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`."""
+    out: Path
+    """Directory for the table and the runs."""
+    methods: str = "flat,multihead,lht"
+    """Methods, separated by commas."""
+    mask: str = "0,0.5,0.9"
+    """Shares of hidden fine labels, separated by commas."""
+    seeds: int = 3
+    """How many seeds: 0, 1, …"""
+    jobs: int | None = None
+    """Runs at a time; the number of cores by default."""
+    resume: bool = False
+    """Go on with a comparison that was interrupted; finished runs are kept."""
+    common: tyro.conf.OmitArgPrefixes[CommonArgs] = field(default_factory=lambda: CommonArgs())
+
+    def __post_init__(self) -> None:
+        for ratio in self.masks():
+            TrainArgs(mask=ratio)
+        if self.seeds < 1:
+            raise ConfigError(f"--seeds is {self.seeds}: at least 1")
+
+    def method_list(self) -> list[str]:
+        """`methods` as a list."""
+        return [name.strip() for name in self.methods.split(",")]
+
+    def masks(self) -> list[float]:
+        """`mask` as numbers."""
+        try:
+            return [float(value) for value in self.mask.split(",")]
+        except ValueError:
+            raise ConfigError(f"--mask is {self.mask!r}: numbers from 0 to 1, separated by commas") from None
+
+
+@dataclass(frozen=True)
+class EvaluateArgs:
+    """Measure a trained model."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run directory, or a model on the hub."""
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
+    """What to measure it on; the run's own data by default."""
+    split: Split = "test"
+    """Which part of the data."""
+    on_error: OnError = "refuse"
+    """What to do about pictures that cannot be read."""
+    workers: int = 0
+    """Processes that decode pictures."""
+    json: bool = False
+    """Print all metrics as JSON."""
+
+
+@dataclass(frozen=True)
+class PredictArgs:
+    """Predict classes at every level."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run directory, or a model on the hub."""
+    inputs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")] = field(default_factory=list)
+    """Pictures, folders or patterns; for a model on features, .npz files with `x`."""
+    format: Literal["table", "csv", "json"] = "table"
+    """How to print the answers."""
+    top: int = 1
+    """Candidates per level."""
+    on_error: OnError = "refuse"
+    """What to do about pictures that cannot be read."""
+
+
+@dataclass(frozen=True)
+class HierarchyArgs:
+    """A tree of classes."""
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """A .csv, .json or .yaml file, a folder tree, or a run directory."""
+    levels: str | None = None
+    """Level names coarse → fine, such as order,family,species."""
+    depth: int | None = None
+    """show: how many levels to draw; all by default."""
+
+
+@dataclass(frozen=True)
+class PreviewArgs:
+    """A look at a dataset before training."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`."""
+    out: Path | None = None
+    """The contact sheet to write; preview-DATA.png here by default."""
+    hierarchy: Path | None = None
+    """A tree to read the data with."""
+    levels: str | None = None
+    """Level names coarse → fine."""
+    per_class: int = 6
+    """Pictures of each class."""
+
+
+@dataclass(frozen=True)
+class MethodsArgs:
+    """The methods that can be trained."""
+
+    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
+    """Only names that match, such as lht*."""

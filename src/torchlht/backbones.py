@@ -34,11 +34,14 @@ class Backbone(nn.Module):
 
     def __init__(self, name: str, network: nn.Module, preprocess: Preprocess | None, *, pretrained: bool) -> None:
         super().__init__()
-        self.name, self.network, self.preprocess, self.pretrained = name, network, preprocess, pretrained
+        self.name, self.preprocess, self.pretrained = name, preprocess, pretrained
+        self.network = network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
         self.num_features = 0 if preprocess is None else _width(network, preprocess.size)
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
+        if x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         features = self.network(x)
         assert isinstance(features, Tensor)
         return features
@@ -119,10 +122,10 @@ class _PooledEfficientNet(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         network._fc = nn.Identity()
-        self.network: Any = network.to(memory_format=torch.channels_last)
+        self.network: Any = network
 
     def forward(self, x: Tensor) -> Tensor:
-        maps: Tensor = self.network.extract_features(x.contiguous(memory_format=torch.channels_last))
+        maps: Tensor = self.network.extract_features(x)
         return maps.mean(dim=(2, 3))
 
 
@@ -143,15 +146,11 @@ def _efficientnet_lite0(pretrained: bool) -> Backbone:
 
 
 class SmallNet(nn.Sequential):
-    """Four convolutions and an average: 0.1 M parameters, for pictures of about 64 px. What the demo trains from scratch."""
+    """Four strided convolutions and an average: 0.2 M parameters, for pictures of about 64 px. What the demo trains."""
 
-    def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128)) -> None:
+    def __init__(self, widths: tuple[int, ...] = (16, 32, 96, 192)) -> None:
         layers: list[nn.Module] = []
-        for i, (before, after) in enumerate(zip((3, *widths), widths, strict=False)):
-            kernel = 5 if i == 0 else 3
-            layers += [
-                nn.Conv2d(before, after, kernel, stride=2 if i < 3 else 1, padding=kernel // 2, bias=False),
-                nn.BatchNorm2d(after),
-                nn.ReLU(inplace=True),
-            ]
+        for before, after in zip((3, *widths), widths, strict=False):
+            convolution = nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -10,20 +10,19 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
-import tyro
 import yaml
 from rich.table import Table
 
 from torchlht import show
-from torchlht.args import TrainArgs
+from torchlht.args import CommonArgs, CompareArgs, TrainArgs
 from torchlht.data import read_data
-from torchlht.errors import ConfigError, RunError
+from torchlht.errors import RunError
 from torchlht.files import write_text, write_yaml
 from torchlht.methods import method_class
 from torchlht.runs import Run, read_metrics
@@ -51,66 +50,6 @@ STUDENT_95 = (
     2.10,
     2.09,
 )
-
-
-@dataclass(frozen=True)
-class CompareArgs:
-    """Compare methods on the same data, masks and seeds."""
-
-    data: tyro.conf.Positional[str]
-    """A folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`."""
-    out: Path
-    """Directory for the table and the runs."""
-    methods: str = "flat,multihead,lht"
-    """Methods, separated by commas."""
-    mask: str = "0,0.5,0.9"
-    """Shares of hidden fine labels, separated by commas."""
-    seeds: int = 3
-    """How many seeds: 0, 1, …"""
-    jobs: int | None = None
-    """Runs at a time; the number of cores by default."""
-    resume: bool = False
-    """Go on with a comparison that was interrupted; finished runs are kept."""
-    common: tyro.conf.OmitArgPrefixes[CommonArgs] = field(default_factory=lambda: CommonArgs())
-
-    def __post_init__(self) -> None:
-        for name in self.method_list():
-            method_class(name)
-        for ratio in self.masks():
-            TrainArgs(mask=ratio)
-        if self.seeds < 1:
-            raise ConfigError(f"--seeds is {self.seeds}: at least 1")
-
-    def method_list(self) -> list[str]:
-        """`methods` as a list."""
-        return [name.strip() for name in self.methods.split(",")]
-
-    def masks(self) -> list[float]:
-        """`mask` as numbers."""
-        try:
-            return [float(value) for value in self.mask.split(",")]
-        except ValueError:
-            raise ConfigError(f"--mask is {self.mask!r}: numbers from 0 to 1, separated by commas") from None
-
-
-@dataclass(frozen=True)
-class CommonArgs:
-    """Options that are the same for every run; see `lht train --help`."""
-
-    hierarchy: Path | None = None
-    levels: str | None = None
-    on_error: str = "refuse"
-    mask_levels: int = 1
-    mask_rounding: str = "nominal"
-    backbone: str = "auto"
-    pretrained: bool = True
-    freeze: bool = False
-    image_size: int | None = None
-    epochs: int = 30
-    batch_size: int = 128
-    lr: float = 0.05
-    select: str = "last"
-    val: float | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +83,8 @@ def cells(args: CompareArgs) -> list[Cell]:
 
 def compare(args: CompareArgs) -> None:
     """Train every cell that is not finished, then write results.csv and table.md."""
+    for name in args.method_list():
+        method_class(name)
     grid = cells(args)
     claim(args)
     prepare(grid[0].args)  # every fault of the data shows here, once, before anything is trained

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Reduction = Literal["per_level_mean", "per_sample"]
-Confusion = Literal["entropy", "kl"]
+from torchlht.vocabulary import Confusion, Reduction
 
 
 def masked_cross_entropy(log_probs: Sequence[Tensor], labels: Tensor, reduction: Reduction = "per_level_mean") -> Tensor:

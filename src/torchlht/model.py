@@ -260,3 +260,6 @@ def _download(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS]))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
         raise RunError(f"{name}: no such run directory, and not to be had from the hub ({type(error).__name__})") from error
+
+
+load = Model.from_pretrained

@@ -6,14 +6,12 @@ import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
-from typing import Literal
 
 import numpy as np
 
 from torchlht.data.samples import Ints, Samples, draw
 from torchlht.errors import ConfigError
-
-Rounding = Literal["nominal", "lht", "hrn"]
+from torchlht.vocabulary import Rounding
 
 
 @dataclass(frozen=True)

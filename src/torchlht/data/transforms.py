@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-import torchvision.transforms.v2.functional as TF
 from PIL import Image
 from torch import Tensor
 
 from torchlht.data.images import open_image
 from torchlht.errors import ConfigError
 
-Augment = Literal["standard", "paper", "none"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 INTERPOLATION = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -93,7 +91,7 @@ def centre_crop(image: Tensor, spec: Preprocess) -> Tensor:
 def random_crop(image: Tensor, spec: Preprocess, rng: np.random.Generator) -> Tensor:
     """Anywhere in a picture, mirrored half of the time: (3, size, size)."""
     if spec.padding:
-        image = TF.pad(image, [spec.padding] * 4)
+        image = torch.nn.functional.pad(image, [spec.padding] * 4)
     top = rng.integers(image.shape[1] - spec.size + 1)
     left = rng.integers(image.shape[2] - spec.size + 1)
     image = image[:, top : top + spec.size, left : left + spec.size]

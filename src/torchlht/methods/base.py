@@ -8,17 +8,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from fnmatch import fnmatch
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError, suggestion
 from torchlht.hierarchy import Hierarchy
-from torchlht.losses import Reduction, masked_cross_entropy
+from torchlht.losses import masked_cross_entropy
 from torchlht.prediction import Prediction
-
-Features = Literal["shared", "split"]
+from torchlht.vocabulary import Features, Reduction
 
 
 class BatchNorm(nn.BatchNorm1d):

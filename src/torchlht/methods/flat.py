@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.losses import Reduction, masked_cross_entropy
+from torchlht.losses import masked_cross_entropy
 from torchlht.methods.base import Method, register
 from torchlht.prediction import Prediction
 from torchlht.transition import Fixed, widened
+from torchlht.vocabulary import Reduction
 
 
 @register("flat")

@@ -10,19 +10,18 @@ level k's loss in the fine logit z_j is (1 - t_j / pᵏ_y) p¹_j, with t the row
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError, suggestion
 from torchlht.hierarchy import Hierarchy
-from torchlht.losses import Confusion, Reduction, confusion, masked_cross_entropy
-from torchlht.methods.base import Features, Method, register
+from torchlht.losses import confusion, masked_cross_entropy
+from torchlht.methods.base import Method, register
 from torchlht.prediction import Prediction
 from torchlht.transition import TransitionNetwork, create_transition, widened
-
-TransitionName = Literal["low_rank", "full", "static", "fixed"]
+from torchlht.vocabulary import Confusion, Features, Reduction, TransitionName
 
 
 @register("lht")

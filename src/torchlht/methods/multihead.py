@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.losses import Reduction
-from torchlht.methods.base import Features, Method, register
+from torchlht.methods.base import Method, register
 from torchlht.prediction import Prediction
 from torchlht.transition import widened
+from torchlht.vocabulary import Features, Reduction
 
 
 @register("multihead")
