@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchlht.errors import LHTError as LHTError
     from torchlht.errors import MissingExtraError as MissingExtraError
     from torchlht.errors import RunError as RunError
-    from torchlht.evaluate import evaluate as evaluate
+    from torchlht.evaluation import evaluate as evaluate
     from torchlht.hierarchy import Hierarchy as Hierarchy
     from torchlht.methods import LHTHead as LHTHead
     from torchlht.methods import Method as Method
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torchlht.model import Model as Model
     from torchlht.model import load as load
     from torchlht.prediction import Prediction as Prediction
-    from torchlht.train import train as train
+    from torchlht.training import train as train
 
 _HOMES = {
     "BackboneError": "errors",
@@ -56,12 +56,12 @@ _HOMES = {
     "Samples": "data",
     "TrainArgs": "args",
     "create_method": "methods",
-    "evaluate": "evaluate",
+    "evaluate": "evaluation",
     "list_methods": "methods",
     "load": "model",
     "read_data": "data",
     "register": "methods",
-    "train": "train",
+    "train": "training",
 }
 
 __all__ = sorted(_HOMES)

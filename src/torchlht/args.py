@@ -104,6 +104,8 @@ class TrainArgs:
     """Learning rate of the backbone; a tenth of --lr when it is pretrained, else the same."""
     weight_decay: float = 5e-4
     """Weight decay."""
+    clip: float = 5.0
+    """Largest norm of a step's gradient, 0 for none: a learned transition multiplies two layers, which can run away."""
     drop_last: bool = False
     """Leave out the last, smaller batch of an epoch."""
     select: Select = "last"
@@ -186,6 +188,7 @@ def preset(name: str, *, mask: float = 0.0) -> TrainArgs:
         epochs=200,
         batch_size=8,
         lr=2e-3,
+        clip=0.0,
         drop_last=True,
     )
 

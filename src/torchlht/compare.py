@@ -26,7 +26,7 @@ from torchlht.errors import RunError
 from torchlht.files import write_text, write_yaml
 from torchlht.methods import method_class
 from torchlht.runs import Run, read_metrics
-from torchlht.train import prepare, train
+from torchlht.training import prepare, train
 
 # Two-sided 95 % points of Student's t by degrees of freedom; beyond the list it is close to the normal's.
 STUDENT_95 = (

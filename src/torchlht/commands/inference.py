@@ -17,7 +17,7 @@ from torchlht.args import EvaluateArgs, PredictArgs
 from torchlht.data.embeddings import read_features
 from torchlht.data.images import Problem, find_problems, is_image
 from torchlht.errors import DataError
-from torchlht.evaluate import evaluate
+from torchlht.evaluation import evaluate
 from torchlht.model import Model, Named
 
 

@@ -9,7 +9,7 @@ from torchlht.args import CompareArgs, MethodsArgs, TrainArgs
 from torchlht.compare import compare, shown_results
 from torchlht.methods import list_methods, method_class, method_options
 from torchlht.runs import read_metrics
-from torchlht.train import train
+from torchlht.training import train
 
 
 def run_train(args: TrainArgs) -> None:

@@ -33,7 +33,7 @@ from torchlht.data.loading import SampleSet, epoch_batches, load, sample_set
 from torchlht.data.samples import Ints, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, RunError
-from torchlht.evaluate import measure
+from torchlht.evaluation import measure
 from torchlht.features import frozen_features
 from torchlht.files import replacing, write_json
 from torchlht.hierarchy import Hierarchy
@@ -337,6 +337,8 @@ def train_epoch(
         loss, found = step(x.to(fabric.device), labels.to(fabric.device))
         optimizer.zero_grad()
         fabric.backward(loss)
+        if args.clip:
+            fabric.clip_gradients(step, optimizer, max_norm=args.clip)
         optimizer.step()
         total += loss.detach()
         hits += found

@@ -1,0 +1,66 @@
+"""What all tests share: a cache of their own, and small datasets that are made in a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+LEVELS = ("order", "family", "species")
+PATHS = [
+    ("Auks", "Puffins", "Horned Puffin"),
+    ("Auks", "Puffins", "Tufted Puffin"),
+    ("Auks", "Guillemots", "Black Guillemot"),
+    ("Gulls", "Kittiwakes", "Red-legged Kittiwake"),
+    ("Gulls", "Kittiwakes", "Black-legged Kittiwake"),
+    ("Gulls", "Terns", "Arctic Tern"),
+]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's cache; torch keeps to one thread, since tests run side by side."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("LHT_CACHE", str(cache))
+    torch.set_num_threads(1)
+    return cache
+
+
+@pytest.fixture
+def embeddings(tmp_path: Path) -> Path:
+    """Features of 6 species that are easy to tell apart, 20 training and 10 test samples each."""
+    rng = np.random.default_rng(0)
+    families = sorted({path[1] for path in PATHS})
+    orders = sorted({path[0] for path in PATHS})
+    table = np.array([[i, families.index(f), orders.index(o)] for i, (o, f, _) in enumerate(PATHS)])
+    species = np.repeat(np.arange(6), 30)
+    file = tmp_path / "birds.npz"
+    np.savez(
+        file,
+        x=(rng.normal(size=(6, 12))[species] * 2 + rng.normal(size=(180, 12))).astype(np.float32),
+        y=table[species],
+        train=np.arange(180) % 3 > 0,
+        levels=np.array(LEVELS[::-1]),
+        classes_species=np.array([path[2] for path in PATHS]),
+        classes_family=np.array(families),
+        classes_order=np.array(orders),
+    )
+    return file
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """A folder tree of small pictures, one colour per species; some lie in the folder of their family."""
+    rng = np.random.default_rng(0)
+    root = tmp_path / "pictures"
+    for i, path in enumerate(PATHS):
+        folder = root.joinpath(*path)
+        folder.mkdir(parents=True)
+        for j in range(8):
+            colour = np.array([40 * i, 255 - 40 * i, (90 * i) % 255])
+            noisy = np.clip(colour + rng.normal(0, 20, (24, 28, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(noisy).save((folder.parent if j == 0 else folder) / f"{path[2]} {j}.png")
+    return root
