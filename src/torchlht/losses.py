@@ -26,7 +26,6 @@ def masked_cross_entropy(log_probs: Sequence[Tensor], labels: Tensor, reduction:
     for log_p, y in zip(log_probs, labels.unbind(1), strict=True):
         known = y >= 0
         picked = log_p.gather(1, y.clamp(min=0).unsqueeze(1)).squeeze(1)  # (B,)
-        # where, not indexing: a level without labels still reaches its parameters (with a zero gradient), as DDP needs.
         summed = torch.where(known, -picked, torch.zeros_like(picked)).sum()
         total = total + (summed / known.sum().clamp(min=1) if reduction == "per_level_mean" else summed / len(y))
     return total / len(log_probs) if reduction == "per_level_mean" else total

@@ -156,11 +156,12 @@ class HierarchyMetrics(nn.Module):
         return {
             "levels": levels,
             "mean_accuracy": sum(accuracies) / len(accuracies) if accuracies else None,
-            **{name: _number(metric.compute()) for name, metric in self.along_path.items()},
+            **{name: _measured(metric) for name, metric in self.along_path.items()},
         }
 
     def _level(self, k: int) -> dict[str, Any]:
-        true_positive, false_positive, _, false_negative, support = self.counts[k].compute().double().unbind(dim=1)
+        counts = self.counts[k].compute() if self.counts[k].update_called else torch.zeros(self.hierarchy.sizes[k], 5)
+        true_positive, false_positive, _, false_negative, support = counts.double().unbind(dim=1)
         present = support > 0
         recall = (true_positive / support)[present]
         predicted = true_positive + false_positive
@@ -174,8 +175,12 @@ class HierarchyMetrics(nn.Module):
             "mean_class_recall": _number(recall.mean()),
             "macro_precision": _number(precision.mean()),
             "macro_f1": _number(f1.mean()),
-            "macro_auc": _number(self.auc[k].compute()),
+            "macro_auc": _measured(self.auc[k]),
         }
+
+
+def _measured(metric: Metric) -> float | None:
+    return _number(metric.compute()) if metric.update_called else None
 
 
 def _number(value: Tensor) -> float | None:

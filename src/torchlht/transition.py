@@ -229,7 +229,7 @@ class Static(TransitionNetwork):
 
     def forward(self, features: Tensor) -> Transition:
         """One matrix for all samples; the features are not looked at."""
-        return DenseTransition(torch.log_softmax(self.logits, dim=0).unsqueeze(0))
+        return DenseTransition(torch.log_softmax(widened(self.logits), dim=0).unsqueeze(0))
 
 
 class Fixed(TransitionNetwork):

@@ -94,7 +94,10 @@ CASES: dict[str, tuple[Case, str]] = {
         "method flat has no option 'gamma'",
     ),
     "backbone for features": (lambda d: ["train", good_features(d), "--backbone", "resnet18"], "holds features already"),
-    "everything hidden": (lambda d: ["train", good_features(d), "--mask", "0.5", "--mask-levels", "2"], "would hide everything"),
+    "everything hidden": (
+        lambda d: ["train", good_features(d), "--mask", "0.5", "--mask-levels", "2"],
+        "would hide everything",
+    ),
     "no run to predict with": (lambda d: ["predict", str(d / "none"), "x.png"], "no such run directory"),
     "nothing to resume": (lambda d: ["train", "--resume", str(d / "none")], "no such run directory"),
     "no data": (lambda d: ["train"], "no data: lht train DATA"),

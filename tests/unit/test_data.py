@@ -168,7 +168,7 @@ def test_folders_deeper_than_the_given_tree_are_told(home: Path) -> None:
 
 def test_a_number_of_level_names_that_does_not_fit_the_folders_is_told(home: Path) -> None:
     pictures(home, "A/x/1.jpg", "A/y/1.jpg")
-    with pytest.raises(DataError, match="folders are 2 deep but --levels names 3 levels"):
+    with pytest.raises(HierarchyError, match="the tree is 2 levels deep but 3 levels are named"):
         read_data(home, levels=LEVELS)
 
 
@@ -448,7 +448,7 @@ def test_labels_of_any_width_of_integer_are_read(home: Path, dtype: str) -> None
         ({**NAMED, "classes_species": np.array(["Gull", "Gull", "Puffin"])}, "species: 'Gull' appears twice"),
         (
             {**NAMED, "classes_species": np.array(["Gull", "Tern", "Puffin"], dtype=object)},
-            "save names as a plain array of strings",
+            "save names as plain arrays of strings",
         ),
         ({**NAMED, "classes_species": np.array("Gull")}, "classes_species"),
         ({"y": np.zeros((6, 2), np.int64)}, "only one class, '0'"),

@@ -43,6 +43,8 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
         samples = read_table_data(path, hierarchy=hierarchy, levels=levels)
     else:
         raise DataError(f"{source}: data is a folder of pictures, a .csv or .tsv table, or an .npz of features")
+    if not samples.hierarchy.sizes[0]:
+        raise DataError(f"{source}: no labels at all; at least two classes are needed")
     if samples.hierarchy.sizes[0] < 2:
         raise DataError(f"{source}: only one class, {samples.hierarchy.classes[0][0]!r}; a classifier needs at least two")
     return samples

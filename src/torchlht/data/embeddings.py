@@ -22,12 +22,12 @@ from torchlht.hierarchy.core import default_levels
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an .npz. Pickled objects are refused."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, EOFError, OSError, TypeError) as error:
         raise DataError(f"{path}: not an .npz file that can be read ({error})") from None
-    except ValueError as error:
-        raise DataError(f"{path}: {error}; save names as a plain array of strings") from None
+    except ValueError:
+        raise DataError(f"{path}: holds pickled objects, which are not read; save names as plain arrays of strings") from None
 
 
 def read_features(path: Path) -> NDArray[np.float32]:
@@ -73,7 +73,7 @@ def _labels(arrays: dict[str, NDArray[Any]], path: Path, n: int) -> Ints:
         raise DataError(f"{path}: 'y' is {y.dtype} {y.shape}, expected integers ({n}, levels): one row per row of 'x'")
     if y.size and y.min() < -1:
         row = int(np.argwhere(y < -1)[0][0])
-        raise DataError(f"{path} row {row}: label {y.min()}; labels are class numbers, or -1 for unknown")
+        raise DataError(f"{path} row {row}: label {y[row].min()}; labels are class numbers, or -1 for unknown")
     return y.astype(np.int64)
 
 
@@ -97,6 +97,8 @@ def _class_names(arrays: dict[str, NDArray[Any]], path: Path, y: Ints, names: Se
     for k, level in enumerate(names):
         top = int(y[:, k].max(initial=-1))
         given = arrays.get(f"classes_{level}")
+        if given is not None and given.ndim != 1:
+            raise DataError(f"{path}: 'classes_{level}' has shape {given.shape}, expected a list of names")
         if given is not None and top >= len(given):
             row = int(y[:, k].argmax())
             raise DataError(f"{path} row {row}: {level} is {top}, but 'classes_{level}' names {len(given)} classes")

@@ -16,9 +16,10 @@ import numpy as np
 
 from torchlht.data.images import images_in
 from torchlht.data.samples import Samples
-from torchlht.errors import DataError, HierarchyError
+from torchlht.errors import DataError, Fault, HierarchyError
 from torchlht.hierarchy import Hierarchy
-from torchlht.hierarchy.read import folder_rows, subfolders
+from torchlht.hierarchy.build import Row, Spec, build
+from torchlht.hierarchy.read import folder_rows, subfolders, to_depth
 
 SPLIT_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
@@ -48,20 +49,20 @@ def read_folder(root: Path, *, hierarchy: Hierarchy | None, levels: Sequence[str
 
 
 def _tree_of(parts: Sequence[Path], root: Path, levels: Sequence[str] | None) -> Hierarchy:
-    paths: dict[tuple[str | None, ...], None] = {}
+    rows: list[Row] = []
+    faults: list[Fault] = []
     for part in parts:
-        rows, faults = folder_rows(part)
-        if faults:
-            raise HierarchyError(str(root), faults)
-        paths |= dict.fromkeys(row.names for row in rows)
-    depth = max(len(path) for path in paths)
-    names = list(levels) if levels else [f"level{i + 1}" for i in range(depth)]
-    if len(names) != depth:
-        raise DataError(f"{root}: folders are {depth} deep but --levels names {len(names)} levels")
-    padded = [path + (None,) * (depth - len(path)) for path in sorted(paths, key=str)]
-    # a folder that is a leaf in one split may have folders inside in another: keep only the deepest paths
-    inner = {path[:d] for path in paths for d in range(1, len(path))}
-    return Hierarchy.from_paths([p for p in padded if tuple(n for n in p if n) not in inner], names)
+        found, wrong = folder_rows(part)
+        rows += found
+        faults += wrong
+    if not rows and not faults:
+        raise DataError(f"{root}: no class folders inside {', '.join(part.name for part in parts)}")
+    rows.sort(key=lambda row: row.names)
+    rows, names, wrong = to_depth(rows, levels)
+    spec, clashes = build(rows, names) if not wrong else (Spec((), (), ()), [])
+    if faults := [*faults, *wrong, *clashes]:
+        raise HierarchyError(str(root), faults)
+    return Hierarchy(**spec._asdict(), source=str(root))
 
 
 def _walk(folder: Path, path: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
 import json
 import os
+import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,9 +45,22 @@ def open_image(path: Path) -> Image.Image:
     """A picture as RGB, the right way up. Raises DataError when it cannot be decoded."""
     try:
         with Image.open(path) as image:
-            return ImageOps.exif_transpose(image).convert("RGB")
+            image.load()
+            return to_rgb(image)
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"{path}: {_reason(error)}") from None
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """RGB, the right way up; transparent parts over white, 16-bit grey scaled down, damaged orientation marks ignored."""
+    with contextlib.suppress(SyntaxError, ValueError, KeyError, struct.error):
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16") or image.mode == "I":
+        return Image.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
 
 
 def _reason(error: Exception) -> str:
@@ -60,7 +75,7 @@ def _try_decode(path: Path) -> str | None:
     """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size: all of the file is read."""
     try:
         with Image.open(path) as image:
-            image.draft("RGB", (image.width // 8, image.height // 8))
+            image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
             image.load()
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         return _reason(error)

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from torchlht.data.images import open_image
+from torchlht.data.images import open_image, to_rgb
 from torchlht.errors import ConfigError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -71,7 +71,7 @@ def paper_preprocess(size: int) -> Preprocess:
 
 def decode(source: str | Path | Image.Image, spec: Preprocess) -> Tensor:
     """A picture, resized: uint8 (3, h, w)."""
-    image = source.convert("RGB") if isinstance(source, Image.Image) else open_image(Path(source))
+    image = to_rgb(source) if isinstance(source, Image.Image) else open_image(Path(source))
     if spec.stretch:
         target = (spec.resize, spec.resize)
     else:

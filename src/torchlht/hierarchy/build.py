@@ -141,19 +141,26 @@ def _ancestor(links: Sequence[Links], depth: int, name: str, high: int) -> str |
 def _add_pass_through(links: Sequence[Links], levels: Sequence[str]) -> None:
     """Fill the gaps, in place: first downwards where a branch ends early, then between a class and a distant ancestor."""
     last = len(levels) - 1
+    ended: dict[tuple[int, str], str] = {}
     for depth in range(last):
         below: set[str] = set()
         for finer in links[depth + 1 :]:
             below |= {link.name for link in finer.values() if link and link.depth == depth}
         for name in [name for name in links[depth] if name not in below]:
-            links[depth + 1][_free_name(pass_through(name, levels[depth + 1]), links[depth + 1])] = Link(depth, name, "")
+            real = ended.get((depth, name), name)  # a branch two levels short is named after its last real class
+            stand_in = _free_name(pass_through(real, levels[depth + 1]), links[depth + 1])
+            links[depth + 1][stand_in] = Link(depth, name, "")
+            ended[depth + 1, stand_in] = real
     for depth in range(last, 1, -1):
+        bridges: dict[tuple[int, str], str] = {}  # one per distant ancestor, shared by its children
         for name, link in list(links[depth].items()):
             assert link is not None
             if link.depth < depth - 1:
-                bridge = pass_through(link.name, levels[depth - 1])
-                links[depth - 1].setdefault(bridge, link)
-                links[depth][name] = Link(depth - 1, bridge, link.where)
+                ancestor = (link.depth, link.name)
+                if ancestor not in bridges:
+                    bridges[ancestor] = _free_name(pass_through(link.name, levels[depth - 1]), links[depth - 1])
+                    links[depth - 1][bridges[ancestor]] = link
+                links[depth][name] = Link(depth - 1, bridges[ancestor], link.where)
 
 
 def _free_name(name: str, taken: Links) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
 from torchlht.files import write_text
-from torchlht.hierarchy.build import Row, build, narrower
+from torchlht.hierarchy.build import Row, Spec, build, narrower
 from torchlht.hierarchy.read import FORMAT, read_tree
 
 Ints = NDArray[np.int64]
@@ -82,7 +82,9 @@ class Hierarchy:
     def from_paths(cls, paths: Iterable[Sequence[str | None]], levels: Sequence[str]) -> Hierarchy:
         """From paths of names, coarse → fine, `None` where a branch has no such level; `levels` likewise."""
         rows = [Row(f"path {i + 1}", tuple(path)) for i, path in enumerate(paths)]
-        spec, faults = build(rows, levels)
+        wrong = [row for row in rows if len(row.names) != len(levels)]
+        faults = [Fault(row.where, f"{len(row.names)} names for {len(levels)} levels") for row in wrong]
+        spec, faults = build(rows, levels) if not faults else (Spec((), (), ()), faults)
         if faults:
             raise HierarchyError("paths", faults)
         return cls(**spec._asdict(), source="paths")

@@ -8,7 +8,9 @@ a folder         folders inside folders
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -32,16 +34,15 @@ def read_tree(path: Path, levels: Sequence[str] | None = None) -> Spec:
     elif not path.is_file():
         raise DataError(f"{path}: no such file or folder")
     elif path.suffix.lower() in (".json", ".yaml", ".yml"):
-        document = _compose(path)
-        if _is_own_format(document):
-            return _read_own(path)
-        rows, own_levels, faults = _nested_rows(document, str(path))
+        if (own := _read_own(path)) is not None:
+            return own
+        rows, own_levels, faults = _nested_rows(_compose(path))
         levels = levels or own_levels
     elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
         rows, levels, faults = _table_rows(path, levels)
     else:
         raise DataError(f"{path}: a hierarchy is read from .csv, .tsv, .json, .yaml or a folder, not {path.suffix!r}")
-    rows, levels, depth_faults = _to_depth(rows, levels)
+    rows, levels, depth_faults = to_depth(rows, levels)
     faults += depth_faults
     if not rows and not faults:
         faults = [Fault("", "holds no classes")]
@@ -57,7 +58,7 @@ def _line_number(fault: Fault) -> int:
     return int(fault.where.removeprefix("line ")) if fault.where.startswith("line ") else 0
 
 
-def _to_depth(rows: list[Row], levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str], list[Fault]]:
+def to_depth(rows: list[Row], levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str], list[Fault]]:
     """Make all rows as long as the deepest, and find or check the names of the levels."""
     depth = max((len(row.names) for row in rows), default=0)
     if levels is None:
@@ -89,25 +90,26 @@ def read_table(path: Path) -> Table:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
-    lines = text.splitlines()
-    head = lines[0] if lines else ""
-    delimiter = max(",\t;", key=head.count)
-    reader = csv.reader(lines, delimiter=delimiter)
-    columns = [cell.strip() for cell in next(reader, [])]
+    delimiter = max(",\t;", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        columns = [cell.strip() for cell in next(reader, [])]
+        records = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as error:
+        raise DataError(f"{path} line {reader.line_num}: {error}; is a quotation mark left open?") from None
     if not columns:
         raise DataError(f"{path}: empty; a table starts with a line of column names")
+    if not any(columns):
+        raise DataError(f"{path} line 1: the columns have no name; a table starts with a line of column names")
     faults = [Fault("line 1", f"column {i + 1} has no name") for i, name in enumerate(columns) if not name]
     repeated = sorted({name for name in columns if name and columns.count(name) > 1})
     faults += [Fault("line 1", f"column {name!r} appears twice") for name in repeated]
     rows = []
-    for cells in reader:
-        cells = [cell.strip() for cell in cells]
-        if not any(cells):
-            continue
-        if len(cells) != len(columns):
-            faults.append(Fault(f"line {reader.line_num}", f"{len(cells)} cells, but the header names {len(columns)}"))
-        else:
-            rows.append((reader.line_num, cells))
+    for line, cells in records:
+        if any(cells) and len(cells) != len(columns):
+            faults.append(Fault(f"line {line}", f"{len(cells)} cells, but the header names {len(columns)}"))
+        elif any(cells):
+            rows.append((line, cells))
     return Table(columns, rows, faults)
 
 
@@ -124,7 +126,6 @@ def _level_rows(table: Table, levels: Sequence[str] | None) -> tuple[list[Row], 
     faults = list(table.faults)
     wanted = list(levels) if levels else [name for name in table.columns if name]
     faults += [Fault("line 1", f"no column {name!r}") for name in wanted if name not in table.columns]
-    faults += [Fault("line 1", f"unknown column {name!r}") for name in table.columns if name and name not in wanted]
     if any(name not in table.columns for name in wanted):
         return [], wanted, faults
     columns = [table.columns.index(name) for name in wanted]
@@ -234,37 +235,50 @@ def _rank_order(
 # ---- nested JSON and YAML ------------------------------------------------------------------------------------------
 
 
-def _compose(path: Path) -> yaml.Node | None:
-    """Parse to nodes, not to values: nodes know their line. JSON is YAML once its tabs are spaces."""
+def _read_own(path: Path) -> Spec | None:
+    """Our own hierarchy.json; None when the file is something else."""
     try:
-        document: yaml.Node | None = yaml.compose(
-            path.read_text(encoding="utf-8-sig").replace("\t", " "), Loader=yaml.SafeLoader
-        )
-        return document
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}" if mark else ""
-        raise HierarchyError(str(path), [Fault(where, getattr(error, "problem", None) or str(error))]) from None
-
-
-def _is_own_format(document: yaml.Node | None) -> bool:
-    entries = document.value if isinstance(document, yaml.MappingNode) else []
-    return any(key.value == "format" and value.value == FORMAT for key, value in entries)
-
-
-def _read_own(path: Path) -> Spec:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, UnicodeDecodeError):
+        return None  # whatever it is, the reader of nested files finds out
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        return None
     try:
-        levels = json.loads(path.read_text(encoding="utf-8"))["levels"]
+        levels = content["levels"]
         return Spec(
             levels=tuple(level["name"] for level in levels),
             classes=tuple(tuple(level["classes"]) for level in levels),
             parents=tuple(tuple(level["parents"]) for level in levels[:-1]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise HierarchyError(str(path), [Fault("", f"not a whole hierarchy.json ({error!r})")]) from None
 
 
-def _nested_rows(document: yaml.Node | None, source: str) -> tuple[list[Row], list[str] | None, list[Fault]]:
+def _compose(path: Path) -> yaml.Node | None:
+    """Parse to nodes, not values: nodes know their line. JSON is YAML once its tabs are spaces and its escapes joined."""
+    try:
+        text = path.read_text(encoding="utf-8-sig").replace("\t", " ")
+        document: yaml.Node | None = yaml.compose(_SURROGATES.sub(_joined, text), Loader=yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    except yaml.reader.ReaderError as error:
+        where = f"line {text.count(chr(10), 0, error.position) + 1}"
+        raise HierarchyError(str(path), [Fault(where, f"a character that text may not hold ({error.reason})")]) from None
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise HierarchyError(str(path), [Fault(where, error.problem or "not YAML or JSON")]) from None
+    return document
+
+
+_SURROGATES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+
+
+def _joined(pair: re.Match[str]) -> str:
+    """One character for the two escapes JSON writes it with."""
+    return str(json.loads(f'"{pair.group()}"'))
+
+
+def _nested_rows(document: yaml.Node | None) -> tuple[list[Row], list[str] | None, list[Fault]]:
     """Walk mappings and lists down to the leaves."""
     levels: list[str] | None = None
     if document is None:
@@ -272,7 +286,11 @@ def _nested_rows(document: yaml.Node | None, source: str) -> tuple[list[Row], li
     if isinstance(document, yaml.MappingNode):
         entries = {key.value: value for key, value in document.value}
         if set(entries) == {"levels", "tree"}:
-            levels, document = [node.value for node in entries["levels"].value], entries["tree"]
+            names, document = entries["levels"], entries["tree"]
+            if not isinstance(names, yaml.SequenceNode):
+                where = f"line {names.start_mark.line + 1}"
+                return [], None, [Fault(where, "levels is a list of names, coarse → fine: [order, family, species]")]
+            levels = [node.value for node in names.value]
     faults: list[Fault] = []
     return list(_walk(document, (), (), faults)), levels, faults
 
@@ -291,8 +309,8 @@ def _walk(node: yaml.Node, path: tuple[str, ...], above: tuple[int, ...], faults
         for item in node.value:
             if not isinstance(item, yaml.ScalarNode):
                 yield from _walk(item, path, above, faults)
-    elif node.tag.endswith(":null") and path:
-        yield Row(where, path)
+    elif node.tag.endswith(":null"):
+        yield from [Row(where, path)] if path else []
     else:
         yield from _walk_children([(node, None)], path, above, faults)
 
@@ -306,7 +324,7 @@ def _walk_children(
     first_seen: dict[str, int] = {}
     for key, value in children:
         line = key.start_mark.line + 1
-        name = key.value.strip() if isinstance(key.value, str) else ""
+        name = key.value.strip() if isinstance(key.value, str) and not key.tag.endswith(":null") else ""
         if not name:
             faults.append(Fault(f"line {line}", f"empty name under {path[-1]!r}" if path else "empty name at the top"))
         elif name in first_seen:
