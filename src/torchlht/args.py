@@ -94,16 +94,17 @@ class TrainArgs:
 
     epochs: int = 30
     """Passes over the training samples."""
-    batch_size: int = 128
-    """Samples per step, over all processes."""
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    """SGD with momentum 0.9, or AdamW."""
-    lr: float = 0.05
-    """Learning rate of the head at the start; it falls to zero along a cosine, epoch by epoch."""
+    batch_size: int | None = None
+    """Samples per step, over all processes: 128 for features, 64 for pictures by default."""
+    optimizer: Literal["sgd", "adamw"] | None = None
+    """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
+    lr: float | None = None
+    """Learning rate of the head at the start, falling to zero along a cosine, epoch by epoch.
+    By default 0.05 for features, 0.001 for a pretrained backbone, 0.003 from scratch."""
     backbone_lr: float | None = None
     """Learning rate of the backbone; a tenth of --lr when it is pretrained, else the same."""
-    weight_decay: float = 5e-4
-    """Weight decay."""
+    weight_decay: float | None = None
+    """Weight decay: 0.0005 with SGD, 0.05 with AdamW by default."""
     clip: float = 5.0
     """Largest norm of a step's gradient, 0 for none: a learned transition multiplies two layers, which can run away."""
     drop_last: bool = False
@@ -131,8 +132,8 @@ class TrainArgs:
     def __post_init__(self) -> None:
         problems = [
             (self.epochs < 1, f"--epochs is {self.epochs}: at least 1"),
-            (self.batch_size < 1, f"--batch-size is {self.batch_size}: at least 1"),
-            (self.lr <= 0, f"--lr is {self.lr}: it must be above 0"),
+            (self.batch_size is not None and self.batch_size < 1, f"--batch-size is {self.batch_size}: at least 1"),
+            (self.lr is not None and self.lr <= 0, f"--lr is {self.lr}: it must be above 0"),
             (not 0 <= self.test_share < 1, f"--test-share is {self.test_share}: a share from 0 to below 1"),
             (self.val is not None and not 0 <= self.val < 1, f"--val is {self.val}: a share from 0 to below 1"),
             (self.select == "best" and self.val == 0, "--select best needs validation samples, but --val is 0"),
@@ -142,6 +143,19 @@ class TrainArgs:
             if wrong:
                 raise ConfigError(message)
         self.make_mask()  # checks its own options
+
+    def with_recipe(self, kind: Literal["features", "pretrained", "scratch"]) -> TrainArgs:
+        """The same, with what was left open filled in for this kind of training."""
+        optimizer = self.optimizer or ("sgd" if kind == "features" else "adamw")
+        rate = {"features": 0.05, "pretrained": 0.001, "scratch": 0.003}[kind]
+        decay = 5e-4 if optimizer == "sgd" else 0.05
+        return dataclasses.replace(
+            self,
+            optimizer=optimizer,
+            batch_size=self.batch_size or (128 if kind == "features" else 64),
+            lr=rate if self.lr is None else self.lr,
+            weight_decay=decay if self.weight_decay is None else self.weight_decay,
+        )
 
     def make_mask(self) -> Mask:
         """The mask these options describe."""
@@ -187,7 +201,9 @@ def preset(name: str, *, mask: float = 0.0) -> TrainArgs:
         confusion_weight=0.01 if mask >= 0.9 else 0.1,
         epochs=200,
         batch_size=8,
+        optimizer="sgd",
         lr=2e-3,
+        weight_decay=5e-4,
         clip=0.0,
         drop_last=True,
     )
@@ -207,8 +223,8 @@ class CommonArgs:
     freeze: bool = False
     image_size: int | None = None
     epochs: int = 30
-    batch_size: int = 128
-    lr: float = 0.05
+    batch_size: int | None = None
+    lr: float | None = None
     select: Select = "last"
     val: float | None = None
 

@@ -77,7 +77,7 @@ def create_backbone(name: str, *, pretrained: bool = True) -> Backbone:
     if name == "none":
         return Backbone(name, nn.Identity(), None, pretrained=False)
     if name == "small":
-        return Backbone(name, SmallNet(), Preprocess(size=64, resize=64, padding=6), pretrained=False)
+        return Backbone(name, SmallNet(), Preprocess(size=56, resize=64), pretrained=False)
     if name == "efficientnet_lite0":
         return _efficientnet_lite0(pretrained)
     return _timm(name, pretrained)

@@ -13,7 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -55,6 +55,7 @@ def train(args: TrainArgs) -> Path:
     prepared = prepare(args)
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
+    args = args.with_recipe(recipe_kind(args, model))
     if not resuming:
         fabric.barrier()
         if fabric.is_global_zero:
@@ -176,6 +177,13 @@ def build(args: TrainArgs, samples: Samples) -> Model:
     return Model(backbone, method, options=options, preprocess=spec)
 
 
+def recipe_kind(args: TrainArgs, model: Model) -> Literal["features", "pretrained", "scratch"]:
+    """What is trained decides the default recipe: a head alone, or a network with it, new or pretrained."""
+    if args.freeze or model.preprocess is None:
+        return "features"
+    return "pretrained" if model.backbone.pretrained else "scratch"
+
+
 def backbone_name(args: TrainArgs, samples: Samples) -> str:
     """What `auto` stands for, and whether the choice fits the data."""
     if samples.features is not None:
@@ -227,9 +235,11 @@ def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model) -
     if not learns.any():
         raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
     val = samples.index("val")
+    # A method that learns from some of the samples only sees these more often: every method gets the same number of steps.
+    taught = np.resize(index[learns], len(index))
     return Sets(
         network=network,
-        train=part(index[learns], augment=args.augment != "none"),
+        train=part(taught, augment=args.augment != "none"),
         val=part(val) if len(val) else None,
         test=part(samples.index("test")),
         workers=workers,
@@ -274,6 +284,8 @@ class Step(nn.Module):
 
 def make_optimizer(args: TrainArgs, model: Model) -> Optimizer:
     """Two learning rates: the method's, and the backbone's, which is a tenth of it when the backbone is pretrained."""
+    assert args.lr is not None
+    assert args.weight_decay is not None
     slow = args.lr * (0.1 if model.backbone.pretrained else 1.0) if args.backbone_lr is None else args.backbone_lr
     groups = [{"params": list(model.method.parameters()), "lr": args.lr, "start_lr": args.lr}]
     backbone = [p for p in model.backbone.parameters() if p.requires_grad]
@@ -293,7 +305,7 @@ def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> 
     if run.last.is_file():
         done, history = load_checkpoint(run.last, sets.network, optimizer)
     logger = make_logger(fabric, args, run)
-    steps = len(epoch_batches(len(sets.train), args.batch_size, seed=args.seed, epoch=0, drop_last=args.drop_last))
+    steps = len(batches_of(args, sets, epoch=0))
     quiet = args.quiet or not fabric.is_global_zero
     with show.EpochView(args.epochs, steps, start=done, quiet=quiet) as view:
         for epoch in range(done, args.epochs):
@@ -308,6 +320,12 @@ def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> 
             view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
             fabric.barrier()
     return history
+
+
+def batches_of(args: TrainArgs, sets: Sets, epoch: int) -> list[list[int]]:
+    """The batches of an epoch, over all processes."""
+    assert args.batch_size is not None
+    return epoch_batches(len(sets.train), args.batch_size, seed=args.seed, epoch=epoch, drop_last=args.drop_last)
 
 
 def train_epoch(
@@ -329,7 +347,7 @@ def train_epoch(
     step.train()
     if args.freeze:
         model.backbone.eval()
-    batches = epoch_batches(len(sets.train), args.batch_size, seed=args.seed, epoch=epoch, drop_last=args.drop_last)
+    batches = batches_of(args, sets, epoch)
     mine = [batch[fabric.global_rank :: fabric.world_size] for batch in batches if len(batch) >= fabric.world_size]
     total, hits, started = torch.zeros((), device=fabric.device), torch.zeros(len(model.hierarchy), 2), time.monotonic()
     hits = hits.to(fabric.device)
@@ -353,7 +371,7 @@ def train_epoch(
     seen = sum(len(batch) for batch in batches)
     return {
         "epoch": epoch + 1,
-        "lr": args.lr * factor,
+        "lr": optimizer.param_groups[0]["lr"],
         "loss": mean_loss,
         **levels,
         **model.method.scalars(),

@@ -59,8 +59,8 @@ def build(rows: Iterable[Row], levels: Sequence[str]) -> tuple[Spec, list[Fault]
     """Put the rows together into one tree. `levels` are coarse → fine; the spec is only valid when there is no fault."""
     rows = list(rows)
     links, clashes = _collect_links(rows, levels)
-    faults = _narrow_levels(links, levels) if clashes else []
     # Columns in the wrong order make nearly every row clash; then the order is the fault, not the rows.
+    faults = _narrow_levels(links, levels) if clashes and len(links[-1]) < len(links[0]) else []
     faults = (faults or clashes) + _rootless(rows, links, levels)
     faults = faults or _distant_clashes(rows, links, levels)
     if faults:
