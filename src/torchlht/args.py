@@ -292,11 +292,13 @@ class PredictArgs:
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run directory, or a model on the hub."""
     inputs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")] = field(default_factory=list)
-    """Pictures, folders or patterns; for a model on features, .npz files with `x`."""
+    """Pictures, folders, patterns, a table or `demo` (their test pictures); for a model on features, .npz files with `x`."""
     format: Literal["table", "csv", "json"] = "table"
     """How to print the answers."""
     top: int = 1
     """Candidates per level."""
+    limit: int | None = None
+    """Only the first so many."""
     on_error: OnError = "refuse"
     """What to do about pictures that cannot be read."""
 

@@ -21,7 +21,6 @@ from rich.table import Table
 
 from torchlht import show
 from torchlht.args import CommonArgs, CompareArgs, TrainArgs
-from torchlht.data import read_data
 from torchlht.errors import RunError
 from torchlht.files import write_text, write_yaml
 from torchlht.methods import method_class
@@ -105,10 +104,11 @@ def claim(args: CompareArgs) -> None:
     settled = args.out / "compare.yaml"
     if settled.is_file() and not args.resume:
         raise RunError(f"{args.out}: holds a comparison already; add --resume to go on with it, or choose another --out")
+    if settled.is_file() and read_settings(args.out) != settings(args):
+        raise RunError(f"{args.out}: was started with other options ({settled}); choose another --out")
     if settled.is_file():
-        if yaml.safe_load(settled.read_text()) != settings(args):
-            raise RunError(f"{args.out}: was started with other options ({settled}); choose another --out")
-    elif args.out.exists() and any(args.out.iterdir()):
+        return
+    if args.out.exists() and any(args.out.iterdir()):
         raise RunError(f"{args.out}: exists and is not empty; choose another --out")
 
 
@@ -117,6 +117,12 @@ def settings(args: CompareArgs) -> dict[str, Any]:
     common = {f.name: getattr(args.common, f.name) for f in dataclasses.fields(CommonArgs)}
     common = {name: str(value) if isinstance(value, Path) else value for name, value in common.items()}
     return {"data": args.data, "methods": args.method_list(), "mask": args.masks(), "seeds": args.seeds, **common}
+
+
+def read_settings(out: Path) -> dict[str, Any]:
+    """The settings a comparison was started with."""
+    kept: dict[str, Any] = yaml.safe_load((out / "compare.yaml").read_text(encoding="utf-8"))
+    return kept
 
 
 def run_parallel(waiting: Sequence[Cell], jobs: int) -> None:
@@ -250,15 +256,6 @@ def shown_results(out: Path) -> Iterator[Table | str]:
         table.add_row(*row)
     yield table
     yield from sentences(results)
-    best = out / "runs" / f"{results.methods[-1]}-R{round(100 * results.masks[-1])}-s0"
-    data = read_data_name(out)
     yield f"accuracy in percent on test samples, mean ± standard deviation over seeds, last epoch · {out / 'results.csv'}"
-    yield f"next: lht predict {best} {data}   ·   lht evaluate {best}"
-
-
-def read_data_name(out: Path) -> str:
-    """An input to try a run on: a test picture where there are pictures, else the data itself."""
-    source = yaml.safe_load((out / "compare.yaml").read_text())["data"]
-    samples = read_data(source)
-    tests = samples.index("test")
-    return str(samples.images[tests[0]]) if samples.images and len(tests) else str(source)
+    example = out / "runs" / f"{results.methods[-1]}-R{round(100 * results.masks[-1])}-s0"
+    yield f"next: lht predict {example} {read_settings(out)['data']} --limit 5   ·   lht evaluate {example}"

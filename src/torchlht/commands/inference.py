@@ -14,6 +14,7 @@ from rich.table import Table
 
 from torchlht import show
 from torchlht.args import EvaluateArgs, PredictArgs
+from torchlht.data import NAMES, read_data
 from torchlht.data.embeddings import read_features
 from torchlht.data.images import Problem, find_problems, is_image
 from torchlht.errors import DataError
@@ -39,21 +40,23 @@ def run_predict(args: PredictArgs) -> None:
     if model.preprocess is None:
         answers = []
         for path in expand(args.inputs, want_images=False):
-            answers += model.predict(read_features(path), top=args.top)
+            answers += model.predict(read_features(path)[: args.limit], top=args.top)
     else:
-        paths = readable(expand(args.inputs, want_images=True), args.on_error)
+        paths = readable(expand(args.inputs, want_images=True)[: args.limit], args.on_error)
         answers = model.predict(paths, top=args.top)
     {"table": print_table, "csv": print_csv, "json": print_json}[args.format](answers)
 
 
 def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
-    """Files named by paths, folders and patterns, in order."""
+    """Files named by paths, folders, patterns and datasets, in order."""
     if not inputs:
         raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
     files: list[Path] = []
     for name in inputs:
         path = Path(name)
-        if path.is_dir():
+        if want_images and (name in NAMES or path.suffix.lower() in (".csv", ".tsv")):
+            found = test_pictures(name)
+        elif path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
         else:
             found = [path] if path.exists() else sorted(Path(p) for p in glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns, too
@@ -61,6 +64,13 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
             raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
         files += found
     return files
+
+
+def test_pictures(name: str) -> list[Path]:
+    """The test pictures of a dataset, or all of them when it has no test part."""
+    samples = read_data(name)
+    chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
+    return [samples.images[i] for i in chosen] if samples.images else []
 
 
 def readable(paths: list[Path], on_error: str) -> list[Path]:

@@ -20,7 +20,7 @@ def run_train(args: TrainArgs) -> None:
     show.out.print(show.metrics_sentence(metrics))
     rule = metrics["selection"]
     show.out.print(f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']}), measured on test samples · kept in {run}")
-    show.out.print(f"next: lht predict {run} FILE…   ·   lht evaluate {run}")
+    show.out.print(f"next: lht predict {run} {'demo --limit 5' if args.data == 'demo' else 'FILE…'}   ·   lht evaluate {run}")
 
 
 def run_compare(args: CompareArgs) -> None:

@@ -1,0 +1,86 @@
+"""What a head costs: time and memory of a training step, as ratios against a multi-head in the same run.
+
+make bench
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import torch
+
+import torchlht
+
+TREES = {"CUB 200/38/13": (200, 38, 13), "1000/100/10": (1000, 100, 10)}
+HEADS = {
+    "multihead": ("multihead", {}),
+    "flat": ("flat", {}),
+    "lht fixed": ("lht", {"transition": "fixed"}),
+    "lht low_rank": ("lht", {}),
+    "lht low_rank + entropy": ("lht", {"confusion_weight": 0.01}),
+}
+BATCHES = (8, 128)
+
+
+def tree(sizes: tuple[int, ...]) -> torchlht.Hierarchy:
+    parents = [[j * above // below for j in range(below)] for below, above in pairwise(sizes)]
+    return torchlht.Hierarchy.from_parents(parents)
+
+
+def make(head: str, sizes: tuple[int, ...], batch: int):
+    name, options = HEADS[head]
+    torch.manual_seed(0)
+    module = torchlht.create_method(name, 1280, tree(sizes), **options)
+    x, y = torch.randn(batch, 1280), torch.stack([torch.randint(size, (batch,)) for size in sizes], dim=1)
+    return module, x, y
+
+
+def step(module: torchlht.Method, x: torch.Tensor, y: torch.Tensor) -> None:
+    module.zero_grad()
+    module.loss(module(x), y).backward()
+
+
+def seconds(sizes: tuple[int, ...], batch: int, rounds: int = 15) -> dict[str, float]:
+    """Median time of a step per head, interleaved so that a noisy moment hits all alike."""
+    made = {head: make(head, sizes, batch) for head in HEADS}
+    times: dict[str, list[float]] = {head: [] for head in HEADS}
+    for round_ in range(rounds + 2):
+        for head, parts in made.items():
+            start = time.perf_counter()
+            step(*parts)
+            if round_ >= 2:
+                times[head].append(time.perf_counter() - start)
+    return {head: statistics.median(found) for head, found in times.items()}
+
+
+def peak_megabytes(head: str, sizes: tuple[int, ...], batch: int) -> float:
+    """Peak memory of a few steps beyond the module itself, in a process of its own."""
+    made = f"m = make({head!r}, {sizes!r}, {batch}); before = peak()"
+    code = f"from head import *; {made}; [step(*m) for _ in range(3)]; print(peak() - before)"
+    return float(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=sys.path[0]).stdout
+    )
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print("| tree | batch | head | time, × multihead | memory, MB per step |\n|---|---|---|---|---|")
+    for label, sizes in TREES.items():
+        for batch in BATCHES:
+            found = seconds(sizes, batch)
+            for head in HEADS:
+                ratio = found[head] / found["multihead"]
+                print(f"| {label} | {batch} | {head} | {ratio:.2f} | {peak_megabytes(head, sizes, batch):.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
