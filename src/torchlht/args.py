@@ -99,8 +99,7 @@ class TrainArgs:
     optimizer: Literal["sgd", "adamw"] | None = None
     """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
     lr: float | None = None
-    """Learning rate of the head at the start, falling to zero along a cosine, epoch by epoch.
-    By default 0.05 for features, 0.001 for a pretrained backbone, 0.003 from scratch."""
+    """Learning rate of the head at the start, falling to zero along a cosine; 0.05 with SGD, 0.001 with AdamW by default."""
     backbone_lr: float | None = None
     """Learning rate of the backbone; a tenth of --lr when it is pretrained, else the same."""
     weight_decay: float | None = None
@@ -144,16 +143,15 @@ class TrainArgs:
                 raise ConfigError(message)
         self.make_mask()  # checks its own options
 
-    def with_recipe(self, kind: Literal["features", "pretrained", "scratch"]) -> TrainArgs:
-        """The same, with what was left open filled in for this kind of training."""
-        optimizer = self.optimizer or ("sgd" if kind == "features" else "adamw")
-        rate = {"features": 0.05, "pretrained": 0.001, "scratch": 0.003}[kind]
+    def with_recipe(self, *, features: bool) -> TrainArgs:
+        """The same, with what was left open filled in for training on features, or on pictures."""
+        optimizer = self.optimizer or ("sgd" if features else "adamw")
         decay = 5e-4 if optimizer == "sgd" else 0.05
         return dataclasses.replace(
             self,
             optimizer=optimizer,
-            batch_size=self.batch_size or (128 if kind == "features" else 64),
-            lr=rate if self.lr is None else self.lr,
+            batch_size=self.batch_size or (128 if features else 64),
+            lr=(0.05 if optimizer == "sgd" else 0.001) if self.lr is None else self.lr,
             weight_decay=decay if self.weight_decay is None else self.weight_decay,
         )
 

@@ -13,7 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ def train(args: TrainArgs) -> Path:
     prepared = prepare(args)
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
-    args = args.with_recipe(recipe_kind(args, model))
+    args = args.with_recipe(features=args.freeze or model.preprocess is None)
     if not resuming:
         fabric.barrier()
         if fabric.is_global_zero:
@@ -175,13 +175,6 @@ def build(args: TrainArgs, samples: Samples) -> Model:
     options = args.method_options()
     method = create_method(args.method, width, samples.hierarchy, **options)
     return Model(backbone, method, options=options, preprocess=spec)
-
-
-def recipe_kind(args: TrainArgs, model: Model) -> Literal["features", "pretrained", "scratch"]:
-    """What is trained decides the default recipe: a head alone, or a network with it, new or pretrained."""
-    if args.freeze or model.preprocess is None:
-        return "features"
-    return "pretrained" if model.backbone.pretrained else "scratch"
 
 
 def backbone_name(args: TrainArgs, samples: Samples) -> str:

@@ -138,6 +138,10 @@ class TransitionNetwork(nn.Module):
         super().__init__()
         self.fine, self.coarse = hierarchy.sizes[level], hierarchy.sizes[level + 1]
         self.register_buffer("parents", torch.from_numpy(hierarchy.parents[level].copy()), persistent=False)
+        self.make(in_features, rank, gamma, bias)
+
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """Create the parameters, if there are any."""
 
     def prior(self, gamma: Tensor) -> Tensor:
         """γ S as a dense matrix (C_k, C_{k-1}), differentiable in γ."""
@@ -158,17 +162,8 @@ class LowRank(TransitionNetwork):
     for 38 families); the default 6 starts it at 0.92.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hierarchy: Hierarchy,
-        level: int,
-        *,
-        rank: int = 2,
-        gamma: float = 6.0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(in_features, hierarchy, level)
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """See `TransitionNetwork.make`."""
         if rank < 1:
             raise ConfigError(f"rank is {rank}: the low-rank transition needs at least 1")
         self.rank = rank
@@ -192,17 +187,8 @@ class LowRank(TransitionNetwork):
 class Full(TransitionNetwork):
     """A = reshape(W u + b): every entry free, no prior. Large: C_k · C_{k-1} outputs."""
 
-    def __init__(
-        self,
-        in_features: int,
-        hierarchy: Hierarchy,
-        level: int,
-        *,
-        rank: int = 2,
-        gamma: float = 6.0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(in_features, hierarchy, level)
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """See `TransitionNetwork.make`."""
         self.logits = nn.Linear(in_features, self.coarse * self.fine, bias=bias)
 
     def forward(self, features: Tensor) -> Transition:
@@ -214,17 +200,8 @@ class Full(TransitionNetwork):
 class Static(TransitionNetwork):
     """T = column softmax of a free matrix that is the same for every sample; it starts at γ S."""
 
-    def __init__(
-        self,
-        in_features: int,
-        hierarchy: Hierarchy,
-        level: int,
-        *,
-        rank: int = 2,
-        gamma: float = 6.0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(in_features, hierarchy, level)
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """See `TransitionNetwork.make`."""
         self.logits = nn.Parameter(self.prior(torch.tensor(float(gamma))))
 
     def forward(self, features: Tensor) -> Transition:
