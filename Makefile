@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY)  ## train flat, multihead and lht on the drawn birds, three seeds each, and compare them
-	$(BIN)/lht compare demo --methods flat,multihead,lht --mask 0.9 --seeds 3 --out runs/demo --resume
+	$(BIN)/lht compare demo --methods flat,multihead,lht --mask 0.9 --seeds 3 --epochs 25 --out runs/demo --resume
 
 test: check  ## everything CI runs
 	$(BIN)/pytest -q -n 2 tests/integration

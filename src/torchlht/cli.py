@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         module, function = COMMANDS[name].function.split(":")
         getattr(importlib.import_module(f"torchlht.commands.{module}"), function)(options)
     except LHTError as error:
-        show.notes.print(f"lht: {error}", soft_wrap=True, markup=False)
+        show.notes.print(f"lht: {error}", soft_wrap=True)
         raise SystemExit(2) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough

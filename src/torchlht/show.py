@@ -8,17 +8,24 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 from rich.tree import Tree
 
 from torchlht.data.samples import Samples
 from torchlht.errors import Fault
 from torchlht.hierarchy import Hierarchy
 
-out = Console(highlight=False)
-notes = Console(stderr=True, highlight=False)
+# No markup: a class may be called [anything].
+out = Console(highlight=False, markup=False)
+notes = Console(stderr=True, highlight=False, markup=False)
+
+
+def say(what: RenderableType) -> None:
+    """Print a result. Sentences are not broken into lines: the terminal does that, and a file should not have it done."""
+    out.print(what, soft_wrap=isinstance(what, str))
 
 
 def percent(value: float | None) -> str:
@@ -52,7 +59,7 @@ def samples_summary(samples: Samples) -> str:
 
 def draw_tree(tree: Hierarchy, title: str, depth: int | None = None) -> Tree:
     """The tree with the number of finest classes under each node."""
-    root = Tree(f"[bold]{title}[/]  {tree.describe()}")
+    root = Tree(Text.assemble((title, "bold"), f"  {tree.describe()}"))
     children: list[dict[int, list[int]]] = []
     for parents in tree.parents:
         groups: dict[int, list[int]] = {}
@@ -65,8 +72,8 @@ def draw_tree(tree: Hierarchy, title: str, depth: int | None = None) -> Tree:
             leaves[level][leaf_ancestor] += 1
 
     def grow(node: Tree, level: int, index: int, left: int) -> None:
-        count = f"  [dim]{leaves[level][index]}[/]" if level else ""
-        branch = node.add(f"{tree.classes[level][index]}{count}")
+        count = f"  {leaves[level][index]}" if level else ""
+        branch = node.add(Text.assemble(tree.classes[level][index], (count, "dim")))
         if level and left > 1:
             for child in children[level - 1][index]:
                 grow(branch, level - 1, child, left - 1)

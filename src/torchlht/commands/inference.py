@@ -29,7 +29,7 @@ def run_evaluate(args: EvaluateArgs) -> None:
         print(json.dumps(metrics, indent=1))
         return
     show.out.print(show.metrics_table(metrics))
-    show.out.print(show.metrics_sentence(metrics))
+    show.say(show.metrics_sentence(metrics))
 
 
 def run_predict(args: PredictArgs) -> None:

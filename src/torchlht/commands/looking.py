@@ -20,7 +20,7 @@ def read_hierarchy(args: HierarchyArgs) -> Hierarchy:
 
 def run_hierarchy_show(args: HierarchyArgs) -> None:
     """Draw a tree of classes with counts."""
-    show.out.print(show.draw_tree(read_hierarchy(args), args.file.name, args.depth))
+    show.say(show.draw_tree(read_hierarchy(args), args.file.name, args.depth))
 
 
 def run_hierarchy_check(args: HierarchyArgs) -> None:
@@ -28,24 +28,24 @@ def run_hierarchy_check(args: HierarchyArgs) -> None:
     try:
         tree = read_hierarchy(args)
     except HierarchyError as error:
-        show.notes.print(show.faults_text(error.source, error.faults), soft_wrap=True, markup=False)
+        show.notes.print(show.faults_text(error.source, error.faults), soft_wrap=True)
         raise SystemExit(2) from None
-    show.out.print(f"{args.file}: no problems; {tree.describe()}")
+    show.say(f"{args.file}: no problems; {tree.describe()}")
 
 
 def run_preview(args: PreviewArgs) -> None:
     """Count what is in a dataset and draw a contact sheet by class."""
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
     samples = read_data(args.data, hierarchy=tree, levels=args.levels.split(",") if args.levels else None)
-    show.out.print(f"{args.data}   {show.samples_summary(samples)}", soft_wrap=True)
+    show.say(f"{args.data}   {show.samples_summary(samples)}")
     if samples.images is None:
-        show.out.print("features only: no pictures to show")
+        show.say("features only: no pictures to show")
         return
     problems = find_problems(samples.images)
     for problem in problems[:10]:
-        show.out.print(f"unreadable: {problem.path} ({problem.reason})", soft_wrap=True)
+        show.say(f"unreadable: {problem.path} ({problem.reason})")
     if problems:
-        show.out.print(f"{show.plural(len(problems), 'unreadable picture')}; train with --on-error skip to go on without")
+        show.say(f"{show.plural(len(problems), 'unreadable picture')}; train with --on-error skip to go on without")
     out = args.out or Path(f"preview-{samples.name}.png")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
-    show.out.print(f"contact sheet: {out}")
+    show.say(f"contact sheet: {out}")

@@ -17,17 +17,17 @@ def run_train(args: TrainArgs) -> None:
     run = train(args)
     metrics = read_metrics(run)
     show.out.print(show.metrics_table(metrics))
-    show.out.print(show.metrics_sentence(metrics))
+    show.say(show.metrics_sentence(metrics))
     rule = metrics["selection"]
-    show.out.print(f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']}), measured on test samples · kept in {run}")
-    show.out.print(f"next: lht predict {run} {'demo --limit 5' if args.data == 'demo' else 'FILE…'}   ·   lht evaluate {run}")
+    show.say(f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']}), measured on test samples · kept in {run}")
+    show.say(f"next: lht predict {run} {'demo --limit 5' if args.data == 'demo' else 'FILE…'}   ·   lht evaluate {run}")
 
 
 def run_compare(args: CompareArgs) -> None:
     """Train several methods on the same data, masks and seeds, and say which differences are real."""
     compare(args)
     for part in shown_results(args.out):
-        show.out.print(part)
+        show.say(part)
 
 
 def run_methods(args: MethodsArgs) -> None:
