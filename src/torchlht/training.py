@@ -37,7 +37,7 @@ from torchlht.evaluation import measure
 from torchlht.features import frozen_features
 from torchlht.files import replacing, write_json
 from torchlht.hierarchy import Hierarchy
-from torchlht.methods import create_method, method_class
+from torchlht.methods import create_method, method_class, method_options
 from torchlht.model import Model, read_config
 from torchlht.runs import History, Run, load_checkpoint, save_checkpoint
 
@@ -173,6 +173,8 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         elif args.image_size:
             spec = spec.resized(args.image_size)
     options = args.method_options()
+    if args.preset != "default":  # a preset speaks to every method; each takes what concerns it
+        options = {name: value for name, value in options.items() if name in method_options(args.method)}
     method = create_method(args.method, width, samples.hierarchy, **options)
     return Model(backbone, method, options=options, preprocess=spec)
 
