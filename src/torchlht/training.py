@@ -56,6 +56,7 @@ def train(args: TrainArgs) -> Path:
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
     args = args.with_recipe(features=args.freeze or model.preprocess is None)
+    taught = taught_samples(args, prepared.samples, model)
     if not resuming:
         fabric.barrier()
         if fabric.is_global_zero:
@@ -63,7 +64,7 @@ def train(args: TrainArgs) -> Path:
     elif not run.split.is_file() or not same_split(run, prepared):
         raise RunError(f"{run.path}: the data has changed since this run was started; train again under another --out")
     fabric.barrier()
-    sets = make_sets(fabric, args, prepared.samples, model)
+    sets = make_sets(fabric, args, prepared.samples, model, taught)
     history = fit(fabric, args, run, model, sets)
     finish(fabric, args, run, model, sets, history)
     return run.path
@@ -80,9 +81,12 @@ def make_fabric(args: TrainArgs) -> Fabric:
         local = int(os.environ.get("LOCAL_WORLD_SIZE", args.devices))
         nodes = int(os.environ.get("WORLD_SIZE", local)) // local
         strategy = "ddp" if local * nodes > 1 else "auto"
-        fabric = Fabric(
-            accelerator=args.accelerator, devices=local, num_nodes=nodes, precision=args.precision, strategy=strategy
-        )
+        try:
+            fabric = Fabric(
+                accelerator=args.accelerator, devices=local, num_nodes=nodes, precision=args.precision, strategy=strategy
+            )
+        except (ValueError, RuntimeError) as error:
+            raise ConfigError(f"--accelerator {args.accelerator} cannot be used here: {error}") from error
     fabric.launch()
     return fabric
 
@@ -213,7 +217,19 @@ class Sets:
     workers: int
 
 
-def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model) -> Sets:
+def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
+    """The training samples the method learns from, as many as there are training samples at all.
+
+    A method that learns from some of them only sees these more often, so that every method gets the same number of steps.
+    """
+    index = samples.index("train")
+    learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
+    if not learns.any():
+        raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
+    return np.resize(index[learns], len(index))
+
+
+def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
     """Sets of batches. A frozen backbone is run once, here, and only the method trains after that."""
     workers = args.workers if args.workers is not None else (os.cpu_count() or 1)
     features, network = samples.features, model if not args.freeze else model.method
@@ -225,13 +241,7 @@ def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model) -
         x = features[index] if features is not None else None
         return sample_set(x, images, samples.labels[index], model.preprocess, augment=augment)
 
-    index = samples.index("train")
-    learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
-    if not learns.any():
-        raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
     val = samples.index("val")
-    # A method that learns from some of the samples only sees these more often: every method gets the same number of steps.
-    taught = np.resize(index[learns], len(index))
     return Sets(
         network=network,
         train=part(taught, augment=args.augment != "none"),
@@ -340,8 +350,6 @@ def train_epoch(
     for group in optimizer.param_groups:
         group["lr"] = group["start_lr"] * factor
     step.train()
-    if args.freeze:
-        model.backbone.eval()
     batches = batches_of(args, sets, epoch)
     mine = [batch[fabric.global_rank :: fabric.world_size] for batch in batches if len(batch) >= fabric.world_size]
     total, hits, started = torch.zeros((), device=fabric.device), torch.zeros(len(model.hierarchy), 2), time.monotonic()
