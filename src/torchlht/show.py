@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -150,19 +150,26 @@ class EpochView:
         self.bar.stop()
 
 
+def note(text: str, *, quiet: bool) -> None:
+    """A remark on stderr, unless quiet."""
+    if not quiet:
+        notes.print(text, soft_wrap=True)
+
+
 @contextmanager
-def counting(what: str, total: int, *, quiet: bool) -> Iterator[Any]:
-    """A bar for one long count; gives a function (done, total)."""
+def counting(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar for one long count; gives a function (done, total). In a file, a line for every tenth."""
     live = notes.is_terminal and not quiet
-    columns = (
-        TextColumn(what),
-        BarColumn(24),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TimeElapsedColumn(),
-    )
-    started = time.monotonic()
+    columns = (TextColumn(what), BarColumn(24), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), TimeElapsedColumn())
+    started, tenth = time.monotonic(), 0
     with Progress(*columns, console=notes, disable=not live, transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
-    if not quiet:
-        notes.print(f"{what} {total:,}/{total:,} in {time.monotonic() - started:.0f} s", soft_wrap=True)
+
+        def count(done: int, _: int) -> None:
+            nonlocal tenth
+            bar.update(task, completed=done)
+            if not live and 10 * done // total > tenth:
+                tenth = 10 * done // total
+                note(f"{what} {done:,}/{total:,} in {time.monotonic() - started:.0f} s", quiet=quiet)
+
+        yield count

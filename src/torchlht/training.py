@@ -34,7 +34,7 @@ from torchlht.data.samples import Ints, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.evaluation import measure
-from torchlht.features import frozen_features
+from torchlht.features import cache_path, frozen_features
 from torchlht.files import replacing, write_json
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import create_method, method_class, method_options
@@ -256,13 +256,12 @@ def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: M
     spec: Preprocess | None = model.preprocess
     assert spec is not None
     quiet = args.quiet or not fabric.is_global_zero
-    with (
-        fabric.rank_zero_first(),
-        show.counting(f"{model.backbone.name}, frozen · features", len(samples), quiet=quiet) as count,
-    ):
-        features, cached = frozen_features(samples, model.backbone, spec, device=fabric.device, workers=workers, progress=count)
-    if cached and not quiet:
-        show.notes.print("features were cached")
+    what = f"{model.backbone.name}, frozen · features"
+    with fabric.rank_zero_first():
+        if cache_path(samples, model.backbone, spec).is_file():
+            show.note(f"{what} of {len(samples):,} pictures from the cache", quiet=quiet)
+        with show.counting(what, len(samples), quiet=quiet) as count:
+            features = frozen_features(samples, model.backbone, spec, device=fabric.device, workers=workers, progress=count)
     model.backbone.requires_grad_(False)
     return features
 

@@ -117,10 +117,10 @@ def test_a_model_saved_elsewhere_predicts_the_same(embeddings: Path, tmp_path: P
 
 
 def test_two_processes_train_one_model_and_test_every_sample_once(embeddings: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     command += ["-m", "torchlht", "train", str(embeddings), "--out", str(tmp_path / "run"), "--accelerator", "cpu"]
     command += ["--epochs", "4", "--batch-size", "32", "--mask", "0.5", "--no-track"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=150)
     assert done.returncode == 0, done.stderr[-2000:]
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["levels"][-1]["samples"] == 60
