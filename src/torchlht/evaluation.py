@@ -37,7 +37,9 @@ def measure(
     metrics = HierarchyMetrics(hierarchy).to(device)
     mine = np.arange(rank, len(data), world).tolist()
     batches = [mine[i : i + batch_size] for i in range(0, len(mine), batch_size)]
-    with torch.inference_mode():
+    if 0 < len(data) < world:
+        raise DataError(f"{len(data)} samples to measure on are fewer than the {world} processes; use fewer processes")
+    with torch.no_grad():  # not inference_mode: what is counted is gathered from all processes afterwards
         for x, labels in load(data, batches, workers):
             prediction: Prediction = network(x.to(device))
             metrics.update(prediction, labels.to(device))

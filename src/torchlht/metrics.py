@@ -97,7 +97,7 @@ class MacroAUC(Metric):
 
     def compute(self) -> Tensor:
         """The mean over classes; NaN when no class has both positives and negatives."""
-        if not self.labels:
+        if len(self.labels) == 0:  # a list, or one tensor once the processes have put theirs together
             return torch.tensor(torch.nan)
         scores, labels = dim_zero_cat(self.scores), dim_zero_cat(self.labels)
         areas = []
