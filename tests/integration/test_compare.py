@@ -19,7 +19,7 @@ def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Pa
     out = tmp_path / "out"
     words = ["compare", str(embeddings), "--methods", "flat,lht", "--mask", "0,0.9", "--seeds", "2", "--epochs", "3"]
     words += ["--out", str(out)]
-    command = [sys.executable, "-m", "torchlht", *words, "--jobs", "1"]
+    command = [sys.executable, "-m", "torchlht", *words]
     victim = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
     while not list(out.glob("runs/*/metrics.json")):
         assert victim.poll() is None, "the comparison ended before it could be killed"
