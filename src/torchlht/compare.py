@@ -8,6 +8,7 @@ import io
 import math
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -128,11 +129,24 @@ def read_settings(out: Path) -> dict[str, Any]:
 def run_parallel(waiting: Sequence[Cell], jobs: int) -> None:
     """Cells in separate processes that share the cores evenly."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=die_with_parent) as pool:
         futures = {pool.submit(run_cell, cell, threads): cell for cell in waiting}
         for i, future in enumerate(as_completed(futures)):
             future.result()
             report(futures[future], i + 1, len(waiting))
+
+
+def die_with_parent() -> None:
+    """A worker whose parent is killed stops at once, so that nobody else writes when the comparison goes on."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def run_cell(cell: Cell, threads: int | None) -> None:

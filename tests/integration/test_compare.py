@@ -26,6 +26,7 @@ def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Pa
         time.sleep(0.02)
     victim.send_signal(signal.SIGKILL)
     victim.wait()
+    time.sleep(1)  # its workers notice and stop
     finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/metrics.json")}
     assert 0 < len(finished) < 8
 
