@@ -5,10 +5,7 @@ make bench
 
 from __future__ import annotations
 
-import resource
 import statistics
-import subprocess
-import sys
 import time
 from itertools import pairwise
 
@@ -58,28 +55,33 @@ def seconds(sizes: tuple[int, ...], batch: int, rounds: int = 15) -> dict[str, f
     return {head: statistics.median(found) for head, found in times.items()}
 
 
-def peak_megabytes(head: str, sizes: tuple[int, ...], batch: int) -> float:
-    """Peak memory of a few steps beyond the module itself, in a process of its own."""
-    made = f"m = make({head!r}, {sizes!r}, {batch}); before = peak()"
-    code = f"from head import *; {made}; [step(*m) for _ in range(3)]; print(peak() - before)"
-    return float(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=sys.path[0]).stdout
-    )
+def kept_megabytes(head: str, sizes: tuple[int, ...], batch: int) -> float:
+    """What a step keeps for its backward pass, beyond the parameters."""
+    module, x, y = make(head, sizes, batch)
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept: dict[int, int] = {}
 
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
 
-def peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = module.loss(module(x), y)
+    loss.backward()
+    return sum(kept.values()) / 2**20
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| tree | batch | head | time, × multihead | memory, MB per step |\n|---|---|---|---|---|")
+    print("| tree | batch | head | time, × multihead | kept for backward, MB |\n|---|---|---|---|---|")
     for label, sizes in TREES.items():
         for batch in BATCHES:
             found = seconds(sizes, batch)
             for head in HEADS:
                 ratio = found[head] / found["multihead"]
-                print(f"| {label} | {batch} | {head} | {ratio:.2f} | {peak_megabytes(head, sizes, batch):.0f} |", flush=True)
+                print(f"| {label} | {batch} | {head} | {ratio:.2f} | {kept_megabytes(head, sizes, batch):.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,10 +90,11 @@ def print_table(answers: Sequence[Named]) -> None:
     """A row per sample, a column per level, runners-up below each other."""
     if not answers:
         return
+    folder = os.path.commonpath([str(Path(named.source).parent) for named in answers])  # a table has no room for it
     table = Table("file", *(answer.level for answer in answers[0].levels))
     for named in answers:
         cells = ["\n".join(f"{c.label} {c.probability:.0%}" for c in level.candidates) for level in named.levels]
-        table.add_row(named.source + ("" if named.consistent else "\n(levels disagree)"), *cells)
+        table.add_row(os.path.relpath(named.source, folder) + ("" if named.consistent else "\n(levels disagree)"), *cells)
     show.out.print(table)
 
 
