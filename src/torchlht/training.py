@@ -76,17 +76,16 @@ def train(args: TrainArgs) -> Path:
 def make_fabric(args: TrainArgs) -> Fabric:
     """Devices and precision: from the options, or from torchrun or `fabric run` when they started this process."""
     if os.environ.get("LT_CLI_USED"):
-        fabric = Fabric()
-    else:
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", args.devices))
-        nodes = int(os.environ.get("WORLD_SIZE", local)) // local
-        strategy = "ddp" if local * nodes > 1 else "auto"
-        try:
-            fabric = Fabric(
-                accelerator=args.accelerator, devices=local, num_nodes=nodes, precision=args.precision, strategy=strategy
-            )
-        except (ValueError, RuntimeError) as error:
-            raise ConfigError(f"--accelerator {args.accelerator} cannot be used here: {error}") from error
+        return Fabric()  # `fabric run` has launched the processes and says the rest through the environment
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", args.devices))
+    nodes = int(os.environ.get("WORLD_SIZE", local)) // local
+    strategy = "ddp" if local * nodes > 1 else "auto"
+    try:
+        fabric = Fabric(
+            accelerator=args.accelerator, devices=local, num_nodes=nodes, precision=args.precision, strategy=strategy
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"--accelerator {args.accelerator} cannot be used here: {error}") from error
     fabric.launch()
     return fabric
 

@@ -122,6 +122,7 @@ def test_two_processes_train_one_model_and_test_every_sample_once(embeddings: Pa
     command += ["--epochs", "4", "--batch-size", "32", "--mask", "0.5", "--no-track"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=150)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("next: lht predict") == 1
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["levels"][-1]["samples"] == 60
     assert metrics["levels"][-1]["accuracy"] > 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lightning_fabric.utilities.rank_zero import rank_zero_only
 from rich.table import Table
 
 from torchlht import show
@@ -15,6 +16,8 @@ from torchlht.training import train
 def run_train(args: TrainArgs) -> None:
     """Train a hierarchical classifier on partly labelled data."""
     run = train(args)
+    if getattr(rank_zero_only, "rank", 0):  # of several processes, the first speaks
+        return
     metrics = read_metrics(run)
     show.out.print(show.metrics_table(metrics))
     show.say(show.metrics_sentence(metrics))
