@@ -16,10 +16,8 @@ import torchlht
 TREES = {"CUB 200/38/13": (200, 38, 13), "1000/100/10": (1000, 100, 10)}
 HEADS = {
     "multihead": ("multihead", {}),
-    "flat": ("flat", {}),
-    "lht fixed": ("lht", {"transition": "fixed"}),
-    "lht low_rank": ("lht", {}),
-    "lht low_rank + entropy": ("lht", {"confusion_weight": 0.01}),
+    **{name: (name, {}) for name in torchlht.list_methods() if name not in ("multihead", "hiclass", "logistic")},
+    "lht + entropy": ("lht", {"confusion_weight": 0.01}),
 }
 BATCHES = (8, 128)
 
@@ -75,13 +73,15 @@ def kept_megabytes(head: str, sizes: tuple[int, ...], batch: int) -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| tree | batch | head | time, × multihead | kept for backward, MB |\n|---|---|---|---|---|")
+    print("| tree | batch | method | parameters, M | time, × multihead | kept for backward, MB |\n|---|---|---|---|---|---|")
     for label, sizes in TREES.items():
         for batch in BATCHES:
             found = seconds(sizes, batch)
             for head in HEADS:
                 ratio = found[head] / found["multihead"]
-                print(f"| {label} | {batch} | {head} | {ratio:.2f} | {kept_megabytes(head, sizes, batch):.1f} |", flush=True)
+                size = make(head, sizes, batch)[0].parameter_count() / 1e6
+                kept = kept_megabytes(head, sizes, batch)
+                print(f"| {label} | {batch} | {head} | {size:.2f} | {ratio:.2f} | {kept:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

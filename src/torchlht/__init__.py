@@ -14,13 +14,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchlht.answer import decide as decide
+    from torchlht.args import CompareArgs as CompareArgs
     from torchlht.args import TrainArgs as TrainArgs
+    from torchlht.comparison import compare as compare
     from torchlht.data import Mask as Mask
     from torchlht.data import Samples as Samples
     from torchlht.data import read_data as read_data
     from torchlht.errors import BackboneError as BackboneError
     from torchlht.errors import ConfigError as ConfigError
     from torchlht.errors import DataError as DataError
+    from torchlht.errors import DivergedError as DivergedError
     from torchlht.errors import HierarchyError as HierarchyError
     from torchlht.errors import LHTError as LHTError
     from torchlht.errors import MissingExtraError as MissingExtraError
@@ -40,8 +44,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BackboneError": "errors",
+    "CompareArgs": "args",
     "ConfigError": "errors",
     "DataError": "errors",
+    "DivergedError": "errors",
     "Hierarchy": "hierarchy",
     "HierarchyError": "errors",
     "HierarchyMetrics": "metrics",
@@ -55,7 +61,9 @@ _HOMES = {
     "RunError": "errors",
     "Samples": "data",
     "TrainArgs": "args",
+    "compare": "comparison",
     "create_method": "methods",
+    "decide": "answer",
     "evaluate": "evaluation",
     "list_methods": "methods",
     "load": "model",

@@ -11,7 +11,18 @@ import tyro
 
 from torchlht.data.masking import Mask
 from torchlht.errors import ConfigError
-from torchlht.vocabulary import Augment, Confusion, Features, OnError, Reduction, Rounding, Select, Split, TransitionName
+from torchlht.vocabulary import (
+    Augment,
+    Confusion,
+    Features,
+    OnError,
+    Reduction,
+    Rounding,
+    Rule,
+    Select,
+    Split,
+    TransitionName,
+)
 
 METHOD_OPTIONS = (
     "features",
@@ -60,7 +71,9 @@ class TrainArgs:
     """Which labels are hidden; --seed by default."""
 
     method: str = "lht"
-    """lht, multihead or flat; `lht methods` lists them with their options."""
+    """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` says what options one has."""
+    option: tuple[str, ...] = ()
+    """Options of the method as NAME=VALUE, such as beta=10 of soft-labels; those below have flags of their own."""
     features: Features | None = None
     """Whether levels share the neck's features or split them; the method's default (shared) if not given."""
     width: int | None = None
@@ -92,8 +105,8 @@ class TrainArgs:
     augment: Augment = "standard"
     """Training pictures: `standard` random crop and flip, `paper` stretched to 550 and cropped to 448, `none`."""
 
-    epochs: int = 30
-    """Passes over the training samples."""
+    epochs: int | None = None
+    """Passes over the training samples: 15 for features, 30 for pictures by default."""
     batch_size: int | None = None
     """Samples per step, over all processes: 128 for features, 64 for pictures by default."""
     optimizer: Literal["sgd", "adamw"] | None = None
@@ -112,6 +125,10 @@ class TrainArgs:
     """Which epoch is kept: the last, or the best mean accuracy on validation samples. Never anything on test samples."""
     val: float | None = None
     """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
+    test: bool = True
+    """Measure the result on the test samples."""
+    rules: tuple[Rule, ...] = ()
+    """Rules of answering to measure besides the method's own, such as crm; see `lht evaluate --help`."""
 
     seed: int = 0
     """Of initial weights, order, augmentation and, unless --mask-seed says otherwise, the mask."""
@@ -130,7 +147,7 @@ class TrainArgs:
 
     def __post_init__(self) -> None:
         problems = [
-            (self.epochs < 1, f"--epochs is {self.epochs}: at least 1"),
+            (self.epochs is not None and self.epochs < 1, f"--epochs is {self.epochs}: at least 1"),
             (self.batch_size is not None and self.batch_size < 1, f"--batch-size is {self.batch_size}: at least 1"),
             (self.lr is not None and self.lr <= 0, f"--lr is {self.lr}: it must be above 0"),
             (not 0 <= self.test_share < 1, f"--test-share is {self.test_share}: a share from 0 to below 1"),
@@ -150,6 +167,7 @@ class TrainArgs:
         return dataclasses.replace(
             self,
             optimizer=optimizer,
+            epochs=self.epochs or (15 if features else 30),
             batch_size=self.batch_size or (128 if features else 64),
             lr=(0.05 if optimizer == "sgd" else 0.001) if self.lr is None else self.lr,
             weight_decay=decay if self.weight_decay is None else self.weight_decay,
@@ -176,11 +194,14 @@ class TrainArgs:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainArgs:
         """The inverse of `to_dict`."""
-        paths = {name: Path(values[name]) for name in ("out", "resume", "hierarchy") if values.get(name)}
-        return cls(**{**values, **paths})
+        paths: dict[str, Any] = {name: Path(values[name]) for name in ("out", "resume", "hierarchy") if values.get(name)}
+        several: dict[str, Any] = {name: tuple(values[name]) for name in ("option", "rules") if name in values}
+        return cls(**{**values, **paths, **several})
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
     return str(value) if isinstance(value, Path) else value
 
 
@@ -220,11 +241,12 @@ class CommonArgs:
     pretrained: bool = True
     freeze: bool = False
     image_size: int | None = None
-    epochs: int = 30
+    epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
     select: Select = "last"
     val: float | None = None
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,12 +257,18 @@ class CompareArgs:
     """A folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`."""
     out: Path
     """Directory for the table and the runs."""
-    methods: str = "flat,multihead,lht"
-    """Methods, separated by commas."""
+    methods: str = "flat,multihead,marginal,lht"
+    """Methods, separated by commas: names, patterns such as lht*, `all`, or a name with options, lht:gamma=1:features=split."""
     mask: str = "0,0.5,0.9"
     """Shares of hidden fine labels, separated by commas."""
     seeds: int = 3
     """How many seeds: 0, 1, …"""
+    tune: bool = False
+    """Choose the learning rate and options of each method from its small grid, at each mask, on validation samples."""
+    tune_seeds: int = 1
+    """How many seeds to try each candidate with; the mean decides."""
+    tune_val: float = 0.2
+    """Share of the training samples that candidates are judged on; the final runs train on all of them."""
     jobs: int | None = None
     """Runs at a time; the number of cores by default."""
     resume: bool = False
@@ -250,8 +278,10 @@ class CompareArgs:
     def __post_init__(self) -> None:
         for ratio in self.masks():
             TrainArgs(mask=ratio)
-        if self.seeds < 1:
-            raise ConfigError(f"--seeds is {self.seeds}: at least 1")
+        if self.seeds < 1 or self.tune_seeds < 1:
+            raise ConfigError(f"--seeds is {self.seeds} and --tune-seeds {self.tune_seeds}: at least 1")
+        if not 0 < self.tune_val < 1:
+            raise ConfigError(f"--tune-val is {self.tune_val}: a share between 0 and 1")
 
     def method_list(self) -> list[str]:
         """`methods` as a list."""
@@ -275,6 +305,9 @@ class EvaluateArgs:
     """What to measure it on; the run's own data by default."""
     split: Split = "test"
     """Which part of the data."""
+    rule: Rule = "own"
+    """How answers are chosen: the method's `own` way (mostly argmax); `argmax` per level; `backtrack` from the finest;
+    `top_down`; best `path`; `crm`, the least expected distance in the tree."""
     on_error: OnError = "refuse"
     """What to do about pictures that cannot be read."""
     workers: int = 0
@@ -295,6 +328,9 @@ class PredictArgs:
     """How to print the answers."""
     top: int = 1
     """Candidates per level."""
+    rule: Rule = "own"
+    """How answers are chosen: the method's `own` way (mostly argmax); `argmax` per level; `backtrack` from the finest;
+    `top_down`; best `path`; `crm`, the least expected distance in the tree."""
     limit: int | None = None
     """Only the first so many."""
     on_error: OnError = "refuse"
@@ -334,4 +370,8 @@ class MethodsArgs:
     """The methods that can be trained."""
 
     pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
-    """Only names that match, such as lht*."""
+    """Only names that match, such as lht*; a single one is shown with its options."""
+    hierarchy: Path | None = None
+    """The tree to count parameters for; that of CUB-200-2011 (13 orders, 38 families, 200 species) by default."""
+    in_features: int = 2048
+    """Width of the features to count parameters for; 2048 is a ResNet-50's."""

@@ -41,7 +41,9 @@ COMMANDS: dict[str, Command] = {
         PredictArgs, "inference:run_predict", "Predict classes at every level for pictures, folders or features."
     ),
     "compare": Command(CompareArgs, "training:run_compare", "Train several methods alike and say which differences are real."),
-    "methods": Command(MethodsArgs, "training:run_methods", "List the methods and their options."),
+    "methods": Command(
+        MethodsArgs, "training:run_methods", "List the methods: what each is, its size, its origin, its options."
+    ),
     "hierarchy show": Command(HierarchyArgs, "looking:run_hierarchy_show", "Draw a tree of classes with counts."),
     "hierarchy check": Command(HierarchyArgs, "looking:run_hierarchy_check", "List every fault of a tree of classes."),
     "data preview": Command(

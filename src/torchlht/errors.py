@@ -49,6 +49,10 @@ class ConfigError(LHTError):
     """Raised when an option has no sensible meaning, such as a mask of 1.5 or an unknown method."""
 
 
+class DivergedError(LHTError):
+    """Raised when a loss stops being a number."""
+
+
 class RunError(LHTError):
     """Raised when a run directory is missing, incomplete, or already holds another run."""
 

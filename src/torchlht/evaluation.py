@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from torchlht.answer import decide
 from torchlht.args import TrainArgs
 from torchlht.data import Samples, read_data
 from torchlht.data.images import check_images
@@ -18,6 +20,7 @@ from torchlht.hierarchy import Hierarchy
 from torchlht.metrics import HierarchyMetrics
 from torchlht.model import Model, read_config
 from torchlht.prediction import Prediction
+from torchlht.vocabulary import Rule
 
 
 def measure(
@@ -25,16 +28,31 @@ def measure(
     data: SampleSet,
     hierarchy: Hierarchy,
     *,
+    rule: Rule = "own",
+    more_rules: Sequence[Rule] = (),
     device: torch.device,
     batch_size: int = 256,
     workers: int = 0,
     rank: int = 0,
     world: int = 1,
 ) -> dict[str, Any]:
-    """All metrics of a network that maps batches to `Prediction`s. With several processes each takes its own samples once."""
+    """All metrics of a network that maps batches to `Prediction`s. With several processes each takes its own samples once.
+
+    Args:
+        network: what to measure.
+        data: on what.
+        hierarchy: the tree of classes.
+        rule: how answers are chosen.
+        more_rules: rules to measure as well; their metrics are under "rules".
+        device: where to compute.
+        batch_size: samples at a time.
+        workers: processes that decode pictures.
+        rank: number of this process.
+        world: how many processes there are.
+    """
     was_training = network.training
     network.eval()
-    metrics = HierarchyMetrics(hierarchy).to(device)
+    metrics = {name: HierarchyMetrics(hierarchy).to(device) for name in (rule, *more_rules)}
     mine = np.arange(rank, len(data), world).tolist()
     batches = [mine[i : i + batch_size] for i in range(0, len(mine), batch_size)]
     if 0 < len(data) < world:
@@ -42,13 +60,23 @@ def measure(
     with torch.no_grad():  # not inference_mode: what is counted is gathered from all processes afterwards
         for x, labels in load(data, batches, workers):
             prediction: Prediction = network(x.to(device))
-            metrics.update(prediction, labels.to(device))
+            for name, counted in metrics.items():
+                counted.update(decide(prediction, hierarchy, name), labels.to(device))
     network.train(was_training)
-    return metrics.compute()
+    found = metrics[rule].compute()
+    if more_rules:
+        found["rules"] = {name: metrics[name].compute() for name in more_rules}
+    return found
 
 
 def evaluate(
-    run: str | Path, data: str | Path | None = None, *, split: str = "test", on_error: str = "refuse", workers: int = 0
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    split: str = "test",
+    rule: Rule = "own",
+    on_error: str = "refuse",
+    workers: int = 0,
 ) -> dict[str, Any]:
     """The metrics of a run.
 
@@ -56,6 +84,7 @@ def evaluate(
         run: a run directory, or a model on the hub.
         data: what to evaluate on, with the run's classes; the run's own data by default.
         split: "test", "val", "train" or "all" of it. Data without a test part is used whole when it is not the run's own.
+        rule: how answers are chosen; see `torchlht.answer`.
         on_error: "refuse" or "skip" pictures that cannot be read.
         workers: processes that decode pictures.
     """
@@ -71,7 +100,7 @@ def evaluate(
         wanted = "pictures" if takes_images else "features (.npz)"
         raise DataError(f"{samples.name}: this run takes {wanted}")
     inputs = sample_set(chosen.features, chosen.images, chosen.labels, model.preprocess)
-    return measure(model, inputs, model.hierarchy, device=torch.device("cpu"), workers=workers)
+    return measure(model, inputs, model.hierarchy, rule=rule, device=torch.device("cpu"), workers=workers)
 
 
 def _samples(run: Path, model: Model, data: str | Path | None) -> Samples:

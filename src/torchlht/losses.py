@@ -1,10 +1,11 @@
-"""Losses shared by methods: cross-entropy over known labels only, and the two confusion terms of LHT."""
+"""Losses shared by methods: cross-entropies over known labels only, and the two confusion terms of LHT."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from torchlht.vocabulary import Confusion, Reduction
@@ -24,11 +25,42 @@ def masked_cross_entropy(log_probs: Sequence[Tensor], labels: Tensor, reduction:
         raise ValueError(f"labels are {tuple(labels.shape)}, expected (batch, {len(log_probs)}): one column per level")
     total = log_probs[0].new_zeros(())
     for log_p, y in zip(log_probs, labels.unbind(1), strict=True):
-        known = y >= 0
         picked = log_p.gather(1, y.clamp(min=0).unsqueeze(1)).squeeze(1)  # (B,)
-        summed = torch.where(known, -picked, torch.zeros_like(picked)).sum()
-        total = total + (summed / known.sum().clamp(min=1) if reduction == "per_level_mean" else summed / len(y))
+        total = total + masked_mean(-picked, y >= 0, reduction)
     return total / len(log_probs) if reduction == "per_level_mean" else total
+
+
+def masked_mean(values: Tensor, known: Tensor, reduction: Reduction = "per_level_mean") -> Tensor:
+    """Sum of the known values over their number, or over all of them with `per_sample`; 0 when none is known.
+
+    Args:
+        values: (B,)
+        known: (B,) bool
+        reduction: see `masked_cross_entropy`.
+    """
+    summed = torch.where(known, values, torch.zeros_like(values)).sum()
+    return summed / known.sum().clamp(min=1) if reduction == "per_level_mean" else summed / len(values)
+
+
+def masked_binary_cross_entropy(logits: Sequence[Tensor], labels: Tensor, positive: Sequence[Tensor] | None = None) -> Tensor:
+    """Binary cross-entropy of every class of every known level; an unknown level has no entries.
+
+    The mean over the entries that are kept, so that masking does not change the scale, times the mean number of classes of a
+    level, so that a step of SGD is as long as with cross-entropy.
+
+    Args:
+        logits: one (B, C_k) tensor per level.
+        labels: (B, K), -1 where unknown.
+        positive: per level, (B,) logits to use for the right class instead of its own.
+    """
+    total, entries = logits[0].new_zeros(()), logits[0].new_zeros(())
+    for k, (z, y) in enumerate(zip(logits, labels.unbind(1), strict=True)):
+        known, index = y >= 0, y.clamp(min=0).unsqueeze(1)
+        right = z.gather(1, index).squeeze(1) if positive is None else positive[k]
+        wrong = F.softplus(z).scatter(1, index, 0.0).sum(dim=1)
+        total = total + torch.where(known, F.softplus(-right) + wrong, 0.0).sum()
+        entries = entries + known.sum() * z.shape[1]
+    return total / entries.clamp(min=1) * (sum(z.shape[1] for z in logits) / len(logits))
 
 
 def negative_entropy(log_t: Tensor) -> Tensor:

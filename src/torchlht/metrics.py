@@ -75,6 +75,76 @@ class MistakeSeverity(Ratio):
         self.add(torch.from_numpy(height).to(chosen.device))
 
 
+class HierarchicalDistance(Ratio):
+    """Mean height of the lowest common ancestor between the truth and each of the k most probable finest classes."""
+
+    def __init__(self, hierarchy: Hierarchy, k: int) -> None:
+        super().__init__(hierarchy)
+        self.k = min(k, hierarchy.sizes[0])
+
+    def update(self, log_probs: Tensor, labels: Tensor) -> None:
+        """`log_probs` of the finest level (B, C_1), `labels` (B, K)."""
+        known = labels[:, 0] >= 0
+        best = log_probs[known].topk(self.k, dim=1).indices.cpu().numpy()
+        height = self.hierarchy.lca_height(best, labels[known, :1].cpu().numpy())
+        self.add(torch.from_numpy(height).to(labels.device).double().mean(dim=1))
+
+
+class HierarchicalOverlap(Metric):
+    """Precision, recall and F1 of the set of answered nodes with all their ancestors (Kiritchenko), summed over samples.
+
+    Levels where the label is unknown do not count. When the answers of all levels agree, precision and recall are the same.
+    """
+
+    full_state_update = False
+    sums: Tensor
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__()
+        self.hierarchy = hierarchy
+        self.add_state("sums", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` and `labels` are (B, K), fine first."""
+        said = chosen[:, :0]  # the answers of this and all finer levels, carried up to this level
+        for k in range(len(self.hierarchy)):
+            if k:
+                said = torch.as_tensor(self.hierarchy.parents[k - 1].copy(), device=chosen.device)[said]
+            said = torch.cat([said, chosen[:, k : k + 1]], dim=1).sort(dim=1).values  # (B, k + 1)
+            known = labels[:, k] >= 0
+            distinct = 1 + (said[:, 1:] != said[:, :-1]).sum(dim=1)
+            right = (said == labels[:, k : k + 1]).any(dim=1)
+            self.sums += torch.stack([right[known].sum(), distinct[known].sum(), known.sum()]).double()
+
+    def compute(self) -> Tensor:
+        """(3,) precision, recall, F1; NaN when nothing was counted."""
+        right, said, true = self.sums
+        return torch.stack([right / said, right / true, 2 * right / (said + true)])
+
+
+class CalibrationError(Metric):
+    """Expected calibration error: |accuracy - probability of the answer| over 15 equal bins, weighted by their samples."""
+
+    full_state_update = False
+    bins: Tensor
+
+    def __init__(self, bins: int = 15) -> None:
+        super().__init__()
+        self.add_state("bins", torch.zeros(bins, 3, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, probability: Tensor, right: Tensor) -> None:
+        """(B,) probabilities of the answers, and whether they are right."""
+        n = len(self.bins)
+        place = (probability.double() * n).ceil().long().clamp(1, n) - 1  # bins are open on the left
+        rows = torch.stack([torch.ones_like(probability), probability, right.to(probability.dtype)], dim=1).double()
+        self.bins.index_add_(0, place, rows)
+
+    def compute(self) -> Tensor:
+        """The error so far; NaN when nothing was counted."""
+        count, probability, right = self.bins.unbind(dim=1)
+        return (probability - right).abs().sum() / count.sum()
+
+
 class MacroAUC(Metric):
     """Mean one-against-rest area under the ROC curve over the classes that occur and are not all there is.
 
@@ -133,30 +203,42 @@ class HierarchyMetrics(nn.Module):
             MulticlassStatScores(max(size, 2), average=None, ignore_index=-1, validate_args=False) for size in hierarchy.sizes
         ]
         self.auc = [MacroAUC() for _ in hierarchy.sizes]
+        self.calibration = [CalibrationError() for _ in hierarchy.sizes]
         self.along_path = {
             "full_path_accuracy": FullPathAccuracy(hierarchy),
             "inconsistency": Inconsistency(hierarchy),
             "mistake_severity": MistakeSeverity(hierarchy),
         }
-        self._all = nn.ModuleList([*self.counts, *self.auc, *self.along_path.values()])  # so that .to(device) reaches them
+        self.distance = {str(k): HierarchicalDistance(hierarchy, k) for k in (1, 5, 20)}
+        self.overlap = HierarchicalOverlap(hierarchy)
+        several = [*self.counts, *self.auc, *self.calibration, *self.along_path.values(), *self.distance.values()]
+        self._all = nn.ModuleList([*several, self.overlap])  # so that .to(device) reaches them
 
     def update(self, prediction: Prediction, labels: Tensor) -> None:
         """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
-        chosen = torch.stack([log_p.argmax(dim=1) for log_p in prediction.log_probs], dim=1)
+        chosen = prediction.chosen()
         for k, log_p in enumerate(prediction.log_probs):
+            known = labels[:, k] >= 0
             self.counts[k].update(chosen[:, k], labels[:, k])
             self.auc[k].update(log_p, labels[:, k])
-        for metric in self.along_path.values():
+            probability = log_p.gather(1, chosen[:, k : k + 1]).squeeze(1).exp()
+            self.calibration[k].update(probability[known], (chosen[:, k] == labels[:, k])[known])
+        for metric in (*self.along_path.values(), self.overlap):
             metric.update(chosen, labels)
+        for distance in self.distance.values():
+            distance.update(prediction.log_probs[0], labels)
 
     def compute(self) -> dict[str, Any]:
         """The content of `metrics.json`: levels coarse → fine; None where there was nothing to measure."""
         levels = [self._level(k) for k in self.hierarchy.top_down]
         accuracies = [level["accuracy"] for level in levels if level["accuracy"] is not None]
+        overlap = self.overlap.compute() if self.overlap.update_called else torch.full((3,), torch.nan)
         return {
             "levels": levels,
             "mean_accuracy": sum(accuracies) / len(accuracies) if accuracies else None,
             **{name: _measured(metric) for name, metric in self.along_path.items()},
+            "hierarchical_distance": {name: _measured(metric) for name, metric in self.distance.items()},
+            **{f"hierarchical_{n}": _number(v) for n, v in zip(("precision", "recall", "f1"), overlap, strict=True)},
         }
 
     def _level(self, k: int) -> dict[str, Any]:
@@ -172,10 +254,24 @@ class HierarchyMetrics(nn.Module):
             "classes": self.hierarchy.sizes[k],
             "samples": int(support.sum()),
             "accuracy": _number(true_positive.sum() / support.sum()),
+            **self._by_siblings(k, true_positive, support),
             "mean_class_recall": _number(recall.mean()),
             "macro_precision": _number(precision.mean()),
             "macro_f1": _number(f1.mean()),
             "macro_auc": _measured(self.auc[k]),
+            "ece": _measured(self.calibration[k]),
+        }
+
+    def _by_siblings(self, k: int, right: Tensor, support: Tensor) -> dict[str, float | None]:
+        """Accuracy on classes with and without siblings; a class without follows from its parent. Not at the coarsest level."""
+        if k + 1 == len(self.hierarchy):
+            return {}
+        parents = torch.as_tensor(self.hierarchy.parents[k].copy(), device=right.device)
+        several = (torch.bincount(parents) > 1)[parents]
+        size = len(several)
+        return {
+            name: _number(right[:size][rows].sum() / support[:size][rows].sum())
+            for name, rows in (("accuracy_with_siblings", several), ("accuracy_without_siblings", ~several))
         }
 
 

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from torchlht.answer import decide
 from torchlht.backbones import Backbone, create_backbone, prefer_cache_when_offline
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
 from torchlht.errors import DataError, RunError
@@ -26,6 +27,7 @@ from torchlht.files import replacing, write_yaml
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import Method, create_method
 from torchlht.prediction import Prediction
+from torchlht.vocabulary import Rule
 
 CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
 
@@ -40,14 +42,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class LevelAnswer:
-    """What is said at one level: the most probable class first."""
+    """What is said at one level: the answer first, then the most probable others."""
 
     level: str
     candidates: tuple[Candidate, ...]
 
     @property
     def label(self) -> str:
-        """The most probable class."""
+        """The answer, most often the most probable class."""
         return self.candidates[0].label
 
     @property
@@ -119,6 +121,7 @@ class Model(nn.Module):
         inputs: str | Path | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Image.Image],
         *,
         top: int = 5,
+        rule: Rule = "own",
         batch_size: int = 64,
     ) -> list[Named]:
         """Named labels with probabilities at every level.
@@ -126,16 +129,17 @@ class Model(nn.Module):
         Args:
             inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
             top: how many candidates per level.
+            rule: how answers are chosen; see `torchlht.answer`.
             batch_size: how many samples at a time.
         """
         names, batches = self._batches(inputs, batch_size)
         found: list[Named] = []
         was_training = self.training
         self.eval()
-        device = next(self.parameters()).device
+        device = next((p.device for p in self.parameters()), torch.device("cpu"))
         with torch.inference_mode():
             for x in batches:
-                prediction = self(x.to(device))
+                prediction = decide(self(x.to(device)), self.hierarchy, rule)
                 found += self.name_all(prediction, names[len(found) : len(found) + len(x)], top)
         self.train(was_training)
         return found
@@ -143,9 +147,12 @@ class Model(nn.Module):
     def name_all(self, prediction: Prediction, sources: Sequence[str], top: int) -> list[Named]:
         """Turn the tensors of a batch into names."""
         tree = self.hierarchy
-        chosen = torch.stack([log_p.argmax(dim=1) for log_p in prediction.log_probs], dim=1).cpu().numpy()
-        best = [log_p.exp().topk(min(top, log_p.shape[1]), dim=1) for log_p in prediction.log_probs]
-        tables = [(values.tolist(), indices.tolist()) for values, indices in best]
+        chosen = prediction.chosen().cpu().numpy()
+        tables = []
+        for k, log_p in enumerate(prediction.log_probs):
+            answer_first = log_p.scatter(1, prediction.chosen()[:, k : k + 1], torch.inf)
+            best = answer_first.topk(min(top, log_p.shape[1]), dim=1).indices
+            tables.append((log_p.gather(1, best).exp().tolist(), best.tolist()))
         found = []
         for i, source in enumerate(sources):
             levels = tuple(
@@ -164,7 +171,7 @@ class Model(nn.Module):
             if self.preprocess is not None:
                 raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
             x = torch.as_tensor(inputs, dtype=torch.float32)
-            width = self.method.neck.layers[0].num_features
+            width = self.method.in_features
             if x.dim() != 2 or x.shape[1] != width:
                 raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {width})")
             return [f"row {i}" for i in range(len(x))], iter(torch.split(x, batch_size))
@@ -185,7 +192,7 @@ class Model(nn.Module):
         """What is needed to build the same model again, apart from the tree and the weights."""
         return {
             "backbone": self.backbone.name,
-            "in_features": self.method.neck.layers[0].num_features,
+            "in_features": self.method.in_features,
             "method": self.method.name,
             "options": self.options,
             "preprocess": self.preprocess.to_dict() if self.preprocess else None,

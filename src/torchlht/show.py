@@ -150,6 +150,39 @@ class EpochView:
         self.bar.stop()
 
 
+class GridView:
+    """Progress over many runs: a live bar with the time left in a terminal, a line per run in a file."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.skipped, self.started = total, 0, 0, time.monotonic()
+        self.live = notes.is_terminal
+        columns = (TextColumn("{task.completed:.0f}/{task.total:.0f} runs"), BarColumn(24), TextColumn("{task.description}"))
+        self.bar = Progress(*columns, console=notes, disable=not self.live, transient=True)
+        self.task = self.bar.add_task("", total=total)
+
+    def skip(self, n: int) -> None:
+        """So many were finished already."""
+        if n:
+            self.skipped += n
+            self.bar.update(self.task, advance=n)
+            notes.print(f"{plural(n, 'run')} finished before", soft_wrap=True)
+
+    def finished(self, text: str) -> None:
+        """One more is finished; `text` says how it went."""
+        self.done += 1
+        left = (time.monotonic() - self.started) / self.done * (self.total - self.skipped - self.done)
+        soon = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
+        self.bar.update(self.task, advance=1, description=soon)
+        notes.print(f"{self.skipped + self.done}/{self.total}  {text}" + ("" if self.live else f"   {soon}"), soft_wrap=True)
+
+    def __enter__(self) -> GridView:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
 def note(text: str, *, quiet: bool) -> None:
     """A remark on stderr, unless quiet."""
     if not quiet:

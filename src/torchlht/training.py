@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,18 @@ from torchlht.args import TrainArgs
 from torchlht.backbones import create_backbone
 from torchlht.data import NAMES, Samples, read_data
 from torchlht.data.images import check_images, write_problems
-from torchlht.data.loading import SampleSet, epoch_batches, load, sample_set
+from torchlht.data.loading import FeatureSet, SampleSet, epoch_batches, load, sample_set
 from torchlht.data.samples import Ints, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
-from torchlht.errors import ConfigError, DataError, RunError
+from torchlht.errors import ConfigError, DataError, DivergedError, RunError
 from torchlht.evaluation import measure
 from torchlht.features import cache_path, frozen_features
 from torchlht.files import replacing, write_json
 from torchlht.hierarchy import Hierarchy
-from torchlht.methods import create_method, method_class, method_options
+from torchlht.methods import Estimator, create_method, find_method, method_options, parse_options
 from torchlht.model import Model, read_config
 from torchlht.runs import History, Run, load_checkpoint, save_checkpoint
+from torchlht.vocabulary import Rule
 
 
 def train(args: TrainArgs) -> Path:
@@ -95,7 +97,7 @@ def open_run(args: TrainArgs) -> tuple[TrainArgs, Run, bool]:
     if args.resume is None:
         if not args.data:
             raise ConfigError("no data: lht train DATA, where DATA is a folder, a .csv, an .npz or demo")
-        method_class(args.method)
+        find_method(args.method)
         out = args.out or Path("runs") / f"{Path(args.data).stem or 'data'}-{args.method}-s{args.seed}"
         run = Run(out)
         run.claim()
@@ -176,9 +178,13 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         elif args.image_size:
             spec = spec.resized(args.image_size)
     options = args.method_options()
+    own = parse_options(args.method, args.option)
     if args.preset != "default":  # a preset speaks to every method; each takes what concerns it
         options = {name: value for name, value in options.items() if name in method_options(args.method)}
+    options |= own
     method = create_method(args.method, width, samples.hierarchy, **options)
+    if isinstance(method, Estimator) and samples.features is None and not args.freeze:
+        raise ConfigError(f"--method {args.method} learns from features: add --freeze, or pass an .npz of features")
     return Model(backbone, method, options=options, preprocess=spec)
 
 
@@ -219,13 +225,14 @@ class Sets:
 def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
     """The training samples the method learns from, as many as there are training samples at all.
 
-    A method that learns from some of them only sees these more often, so that every method gets the same number of steps.
+    A method that learns from some of them only sees these more often, so that every method gets the same number of steps; one
+    that is fitted at once sees each of them once.
     """
     index = samples.index("train")
     learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
     if not learns.any():
         raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
-    return np.resize(index[learns], len(index))
+    return index[learns] if isinstance(model.method, Estimator) else np.resize(index[learns], len(index))
 
 
 def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
@@ -265,6 +272,13 @@ def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: M
     return features
 
 
+def warm_features(args: TrainArgs, samples: Samples) -> None:
+    """Compute a frozen backbone's features now, if they are not kept yet, so that several runs find them."""
+    fabric = make_fabric(args)
+    model = build(dataclasses.replace(args, method="flat", option=()), samples)
+    compute_features(fabric, args, samples, model, args.workers if args.workers is not None else (os.cpu_count() or 1))
+
+
 # ---- fit -----------------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +294,7 @@ class Step(nn.Module):
         """The loss, and per level how many of the known labels were hit and how many there were: (K, 2)."""
         prediction = self.network(x)
         known = labels >= 0
-        chosen = torch.stack([log_p.argmax(dim=1) for log_p in prediction.log_probs], dim=1)
+        chosen = prediction.chosen()
         hits = torch.stack([((chosen == labels) & known).sum(dim=0), known.sum(dim=0)], dim=1)
         return self._loss(prediction, labels), hits
 
@@ -301,12 +315,15 @@ def make_optimizer(args: TrainArgs, model: Model) -> Optimizer:
 
 def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> History:
     """All epochs, with a checkpoint after each; starts where the last checkpoint ended."""
+    if isinstance(model.method, Estimator):
+        return fit_at_once(fabric, args, run, model, sets)
     optimizer = make_optimizer(args, model)
     done, history = 0, History()
     step = Step(sets.network, model)
     step, optimizer = fabric.setup(step, optimizer)
     if run.last.is_file():
         done, history = load_checkpoint(run.last, sets.network, optimizer)
+    assert args.epochs is not None
     logger = make_logger(fabric, args, run)
     steps = len(batches_of(args, sets, epoch=0))
     quiet = args.quiet or not fabric.is_global_zero
@@ -323,6 +340,20 @@ def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> 
             view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
             fabric.barrier()
     return history
+
+
+def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> History:
+    """What stands in for epochs with a method that sees all samples at once; its history has one row."""
+    assert isinstance(model.method, Estimator)
+    assert isinstance(sets.train, FeatureSet)
+    started = time.monotonic()
+    model.method.fit(sets.train.x, sets.train.labels, seed=args.seed)
+    row: dict[str, float] = {"epoch": 1, "seconds": time.monotonic() - started}
+    if sets.val is not None:
+        row |= validate(fabric, model, sets, sets.val)
+    if fabric.is_global_zero:
+        run.write_history([row])
+    return [row]
 
 
 def batches_of(args: TrainArgs, sets: Sets, epoch: int) -> list[list[int]]:
@@ -344,6 +375,7 @@ def train_epoch(
     """One pass over the training samples; gives its row of the history."""
     torch.manual_seed(np.random.SeedSequence([args.seed, epoch]).generate_state(1)[0].item())
     sets.train.set_epoch(args.seed, epoch)
+    assert args.epochs is not None
     factor = (1 + math.cos(math.pi * epoch / args.epochs)) / 2
     for group in optimizer.param_groups:
         group["lr"] = group["start_lr"] * factor
@@ -366,7 +398,7 @@ def train_epoch(
     seconds = time.monotonic() - started
     mean_loss = (loss_sum / (len(mine) * fabric.world_size)).item()
     if not math.isfinite(mean_loss):
-        raise ConfigError(f"the loss is {mean_loss} in epoch {epoch + 1}: training diverged; try a lower --lr than {args.lr}")
+        raise DivergedError(f"the loss is {mean_loss} in epoch {epoch + 1}: training diverged; try a lower --lr than {args.lr}")
     accuracy = (hits[:, 0] / hits[:, 1].clamp(min=1)).tolist()
     levels = {f"train_{model.hierarchy.levels[k]}": accuracy[k] for k in model.hierarchy.top_down}
     seen = sum(len(batch) for batch in batches)
@@ -381,12 +413,13 @@ def train_epoch(
     }
 
 
-def measure_on(fabric: Fabric, model: Model, sets: Sets, data: SampleSet) -> dict[str, Any]:
+def measure_on(fabric: Fabric, model: Model, sets: Sets, data: SampleSet, more_rules: Sequence[Rule] = ()) -> dict[str, Any]:
     """All metrics on a set; with several processes each sample is seen by one of them."""
     return measure(
         sets.network,
         data,
         model.hierarchy,
+        more_rules=more_rules,
         device=fabric.device,
         workers=sets.workers,
         rank=fabric.global_rank,
@@ -434,16 +467,18 @@ def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:
 
 def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, history: History) -> None:
     """Choose the epoch, measure it on the test samples, and write the model and its metrics."""
-    chosen = args.epochs
-    if args.select == "best":
+    at_once, chosen = isinstance(model.method, Estimator), len(history)
+    if args.select == "best" and not at_once:
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
-    metrics = measure_on(fabric, model, sets, sets.test)
-    metrics["selection"] = {"rule": args.select, "epoch": chosen, "epochs": args.epochs}
+    metrics = measure_on(fabric, model, sets, sets.test, more_rules=args.rules) if args.test else {}
+    metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:
         metrics["validation"] = {n: v for n, v in history[chosen - 1].items() if n.startswith("val_")}
     metrics["train_seconds"] = sum(row["seconds"] for row in history)
-    metrics["parameters"] = sum(p.numel() for p in model.method.parameters())
+    steps = 0 if at_once else len(history) * len(batches_of(args, sets, epoch=0))
+    metrics["seconds_per_step"] = metrics["train_seconds"] / steps if steps else None
+    metrics["parameters"] = model.method.parameter_count()
     if fabric.is_global_zero:
         model.save_pretrained(run.path, extra={"train": args.to_dict()})
         run.write_metrics(metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from torchlht.cli import main
+from torchlht.methods import list_methods
 
 
 def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Path, capsys) -> None:
@@ -43,6 +46,56 @@ def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Pa
     assert len(rows) == 2 * 2 * 2 * 3
     assert {row["level"] for row in rows} == {"order", "family", "species"}
     said = capsys.readouterr().out
-    assert "points at species (2 seeds, paired)" in said
+    assert "90% masked, species: " in said
+    assert "points; 2 seeds, paired)" in said
     assert "next: lht predict" in said
     assert (out / "table.md").read_text().startswith("| masked | method | order | family | species | mACC |")
+    assert (out / "accuracy.png").stat().st_size > 5000
+
+
+def test_all_methods_and_peers_with_tuning_and_a_rule(embeddings: Path, tmp_path: Path, capsys) -> None:
+    """Every registered method ends in the table well above chance, with what was tuned, on validation samples alone."""
+    out = tmp_path / "out"
+    words = ["compare", str(embeddings), "--methods", "all,lht:gamma=2", "--mask", "0.5", "--seeds", "2", "--epochs", "6"]
+    main([*words, "--rules", "crm", "--out", str(out), "--jobs", "1"])
+    rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
+    methods = [*list_methods(), "lht:gamma=2"]
+    assert {row["method"] for row in rows} == {name + rule for name in methods for rule in ("", " + crm")}
+    for row in rows:
+        chance = {"species": 1 / 6, "family": 1 / 4, "order": 1 / 2}[row["level"]]
+        assert float(row["accuracy"]) > min(chance + 0.25, 0.8), row
+        assert float(row["parameters"]) > 0
+    assert "fitted at once" not in capsys.readouterr().out
+
+
+def test_tuning_chooses_on_validation_samples_and_then_trains_on_everything(embeddings: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out"
+    words = ["compare", str(embeddings), "--methods", "flat,logistic", "--mask", "0.5", "--seeds", "2", "--epochs", "2"]
+    words += ["--tune", "--tune-val", "0.3", "--jobs", "1", "--out", str(out)]
+    main(words)
+    account = list(csv.DictReader((out / "tuning.csv").read_text().splitlines()))
+    assert [row["method"] for row in account] == ["flat"] * 3 + ["logistic"] * 3
+    for method in ("flat", "logistic"):
+        rows = [row for row in account if row["method"] == method]
+        best = max(rows, key=lambda row: float(row["validation_mean_accuracy"]))
+        assert [row["chosen"] for row in rows] == ["1" if row is best else "0" for row in rows]
+    trial = json.loads((out / "tuning" / "flat-R50-c0-s0" / "metrics.json").read_text())
+    assert "levels" not in trial, "a trial was measured on test samples"
+    chosen = next(row["candidate"] for row in account if row["method"] == "flat" and row["chosen"] == "1")
+    config = yaml.safe_load((out / "runs" / "flat-R50-s1" / "config.yaml").read_text())["train"]
+    assert config["lr"] == pytest.approx(0.05 * {"lr×1": 1, "lr×0.33": 1 / 3, "lr×3": 3}[chosen])
+    split = json.loads((out / "runs" / "flat-R50-s1" / "split.json").read_text())
+    assert split["val"] == []
+    assert "## Tuning" in (out / "table.md").read_text()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.json")}
+    main([*words, "--resume"])
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("metrics.json")} == before
+
+
+def test_a_frozen_backbone_is_run_once_for_the_whole_comparison(pictures: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out"
+    words = ["compare", str(pictures), "--backbone", "small", "--freeze", "--methods", "flat,hiclass", "--mask", "0.5"]
+    main([*words, "--seeds", "1", "--epochs", "1", "--jobs", "1", "--out", str(out)])
+    kept = list((Path(os.environ["LHT_CACHE"]) / "features").iterdir())
+    assert len(kept) == 1
+    assert {row["method"] for row in csv.DictReader((out / "results.csv").read_text().splitlines())} == {"flat", "hiclass"}

@@ -6,6 +6,7 @@ import functools
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shortened(command: str) -> list[str]:
-    """The same command with one epoch, small pictures and no download, since tests have neither time nor a network."""
-    words = shlex.split(command)[1:]
+    """The same command with one epoch and seed, small pictures and no download: tests have neither time nor a network."""
+    words = shlex.split(command.replace("--seeds 3", "--seeds 1"))[1:]
     if words[0] in ("train", "compare"):
         words += ["--epochs", "1"] + ([] if "demo" in words else ["--image-size", "32"])
     if "resnet18" in words:
@@ -55,7 +56,13 @@ def test_the_commands_of_the_readme_run_in_order_and_its_python_after_them(workp
     assert len(commands) >= 8
     for command in commands:
         main(shortened(command))
-    assert {path.name for path in (workplace / "runs").iterdir()} == {"birds", "frozen", "tuned", "compare"}
+    assert {path.name for path in (workplace / "runs").iterdir()} == {
+        "birds",
+        "frozen",
+        "tuned",
+        "compare",
+        "tuned-compare",
+    }
     capsys.readouterr()
     for code in blocks("README.md", "python"):
         exec(code, {"torchlht": torchlht})
@@ -78,21 +85,26 @@ def test_every_command_is_in_the_readme() -> None:
     assert [name for name in COMMANDS if f"lht {name}" not in text] == []
 
 
-def test_the_method_of_contributing_works(workplace: Path) -> None:
+def test_the_method_of_contributing_and_its_tests_work(embeddings: Path, tmp_path: Path, capsys) -> None:
+    """The example is real: its own tests pass, and the command line trains it."""
     from torchlht.methods import base
 
-    exec(blocks("CONTRIBUTING.md", "python")[0], {"__name__": "example"})
+    method, tests = blocks("CONTRIBUTING.md", "python")
+    assert 35 <= len(method.splitlines()) <= 50
     try:
-        tree = torchlht.Hierarchy.from_parents([[0, 0, 1], [0, 0]])
-        head = torchlht.create_method("marginal", 5, tree, width=8)
-        prediction = head(torch.randn(4, 5))
-        head.loss(prediction, torch.tensor([[0, 0, 0], [-1, 1, 0], [-1, -1, 0], [2, 1, 0]])).backward()
-        assert torch.allclose(prediction.probs(2), torch.ones(4, 1), atol=1e-6)
-        fixed = torchlht.create_method("lht", 5, tree, width=8, transition="fixed")
-        fixed.load_state_dict({k.replace("head.", "classifier."): v for k, v in head.state_dict().items()})
-        assert torch.allclose(fixed.eval()(torch.ones(1, 5)).log_probs[1], head.eval()(torch.ones(1, 5)).log_probs[1])
+        exec(method, {"__name__": "example"})
+        scope: dict[str, Any] = {}
+        exec(tests, scope)
+        checks = [check for name, check in scope.items() if name.startswith("test_")]
+        assert len(checks) == 2
+        for check in checks:
+            check()
+        main(["train", str(embeddings), "--method", "conditional", "--epochs", "5", "--out", str(tmp_path / "run"), "--quiet"])
+        main(["methods", "conditional"])
+        assert "--tune tries 300, 600" in capsys.readouterr().out
+        assert torchlht.evaluate(tmp_path / "run")["levels"][-1]["accuracy"] > 0.8
     finally:
-        base._REGISTRY.pop("marginal")
+        base._REGISTRY.pop("conditional", None)
 
 
 def test_the_public_names_are_what_is_visible() -> None:

@@ -11,9 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
+from trees import hierarchies, naive_cross_entropy, normal, paths, quick, random_hierarchy, random_labels, seeds
 
-from torchlht.losses import confusion, kl_from_uniform, masked_cross_entropy, negative_entropy
+from torchlht.losses import (
+    confusion,
+    kl_from_uniform,
+    masked_binary_cross_entropy,
+    masked_cross_entropy,
+    masked_mean,
+    negative_entropy,
+)
 
 REDUCTIONS = ["per_level_mean", "per_sample"]
 reductions = st.sampled_from(REDUCTIONS)
@@ -21,17 +28,6 @@ reductions = st.sampled_from(REDUCTIONS)
 
 def random_log_probs(rng: np.random.Generator, sizes: tuple[int, ...], batch: int) -> list[Tensor]:
     return [torch.log_softmax(normal(rng, batch, size, scale=2.0), dim=1) for size in sizes]
-
-
-def naive_cross_entropy(log_probs: list[Tensor], labels: Tensor, reduction: str) -> float:
-    total = 0.0
-    for k, log_p in enumerate(log_probs):
-        losses = [-log_p[n, labels[n, k]].item() for n in range(len(labels)) if labels[n, k] >= 0]
-        if reduction == "per_sample":
-            total += sum(losses) / len(labels)
-        elif losses:
-            total += sum(losses) / len(losses) / len(log_probs)
-    return total
 
 
 # ---- cross-entropy -------------------------------------------------------------------------------------------------
@@ -116,6 +112,73 @@ def test_labels_of_the_wrong_shape_are_refused_with_the_shape_that_is_right(shap
     with pytest.raises(ValueError, match=r"expected \(batch, 3\): one column per level") as caught:
         masked_cross_entropy(log_probs, torch.zeros(shape, dtype=torch.int64))
     assert str(shape) in str(caught.value)
+
+
+@quick
+@given(known=st.lists(st.booleans(), min_size=1, max_size=6), reduction=reductions, seed=seeds)
+def test_masked_mean_equals_a_naive_loop_and_masked_values_have_no_gradient(known, reduction, seed):
+    values = normal(np.random.default_rng(seed), len(known)).requires_grad_()
+    found = masked_mean(values, torch.tensor(known), reduction)
+    found.backward()
+    kept = [values[n].item() for n in range(len(known)) if known[n]]
+    count = len(kept) if reduction == "per_level_mean" else len(known)
+    assert found.item() == pytest.approx(sum(kept) / max(count, 1), rel=1e-12, abs=1e-12)
+    assert [g != 0 for g in values.grad.tolist()] == known
+
+
+def test_masked_mean_leaves_out_values_that_are_infinite():
+    values = torch.tensor([1.0, torch.inf, 3.0], requires_grad=True)
+    found = masked_mean(values, torch.tensor([True, False, True]))
+    found.backward()
+    assert found.item() == 2
+    assert values.grad.tolist() == [0.5, 0, 0.5]
+
+
+# ---- binary cross-entropy ------------------------------------------------------------------------------------------
+
+
+def naive_binary(logits: list[Tensor], labels: Tensor, positive: list[Tensor] | None = None) -> float:
+    """The mean over kept entries, times the mean number of classes of a level."""
+    terms = []
+    for k, z in enumerate(logits):
+        for n in range(len(labels)):
+            for c in range(z.shape[1]) if labels[n, k] >= 0 else ():
+                right = c == labels[n, k]
+                score = positive[k][n] if right and positive is not None else z[n, c]
+                p = 1 / (1 + math.exp(-score))
+                terms.append(-math.log(p if right else 1 - p))
+    return sum(terms) / max(len(terms), 1) * sum(z.shape[1] for z in logits) / len(logits)
+
+
+@quick
+@given(tree=hierarchies(), missing=st.sampled_from([0.0, 0.4, 0.9, 1.0]), other=st.booleans(), seed=seeds)
+def test_binary_cross_entropy_equals_a_naive_loop(tree, missing, other, seed):
+    rng = np.random.default_rng(seed)
+    logits = [normal(rng, 6, size, scale=2.0) for size in tree.sizes]
+    positive = [normal(rng, 6) for _ in tree.sizes] if other else None
+    labels = random_labels(tree, rng, 6, missing)
+    found = masked_binary_cross_entropy(logits, labels, positive).item()
+    assert found == pytest.approx(naive_binary(logits, labels, positive), rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3, 0.8])
+def test_masking_does_not_change_the_scale_of_binary_cross_entropy(missing):
+    """Where every entry has the same loss, the mean over the kept ones does not see which they are."""
+    rng = np.random.default_rng(8)
+    tree = random_hierarchy(rng, (7, 4, 2))
+    logits = [torch.zeros(20, size).double() for size in tree.sizes]
+    found = masked_binary_cross_entropy(logits, random_labels(tree, rng, 20, missing))
+    assert found.item() == pytest.approx(math.log(2) * (7 + 4 + 2) / 3)
+
+
+def test_entries_of_unknown_levels_have_no_gradient_in_binary_cross_entropy():
+    rng = np.random.default_rng(9)
+    tree = random_hierarchy(rng, (7, 4, 2))
+    logits = [normal(rng, 6, size).requires_grad_() for size in tree.sizes]
+    labels = random_labels(tree, rng, 6)
+    masked_binary_cross_entropy(logits, labels).backward()
+    for k, z in enumerate(logits):
+        assert ((z.grad != 0) == (labels[:, k] >= 0).unsqueeze(1)).all()
 
 
 # ---- confusion -----------------------------------------------------------------------------------------------------

@@ -1,66 +1,131 @@
-"""The methods: shapes, gradients, a naive reference of the whole LHT head, and the register."""
+"""What holds for every method: shapes, gradients, memory, names, copies. And the whole LHT head naively, and the register."""
 
 from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from trees import normal, paths, random_hierarchy, random_labels
+from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
-from torchlht.methods import Method, base, create_method, list_methods, method_class, method_options, register
+from torchlht.methods import (
+    Estimator,
+    LHTHead,
+    Method,
+    aliases_of,
+    base,
+    create_method,
+    find_method,
+    list_methods,
+    method_options,
+    parse_options,
+    register,
+    variant,
+)
 from torchlht.methods.base import Neck
 from torchlht.prediction import Prediction
+from torchlht.transition import TransitionNetwork
 
 WIDTH, FEATURES, BATCH = 12, 6, 7
 TRANSITIONS = ["low_rank", "full", "static", "fixed"]
+REDUCTIONS = ["per_level_mean", "per_sample"]
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
 
-LHT = [
-    {"transition": transition, "features": features, "confusion": confusion, "confusion_weight": 0.1}
-    for transition in TRANSITIONS[:-1]
-    for features in ("shared", "split")
-    for confusion in ("entropy", "kl")
-]
-LHT += [{"transition": "fixed", "features": features} for features in ("shared", "split")]
-CASES = [("flat", {}), ("multihead", {"features": "shared"}), ("multihead", {"features": "split"}), *(("lht", o) for o in LHT)]
+PAIRS = [("shared", "entropy"), ("split", "kl")]
+CONFUSED = [{"features": features, "confusion": kind, "confusion_weight": 0.1} for features, kind in PAIRS]
+BOTH_FEATURES = [{"features": "shared"}, {"features": "split"}]
+LHT = [{"transition": "low_rank", **options} for options in CONFUSED]
+LHT += [{"transition": "full", **CONFUSED[1]}, {"transition": "static", **CONFUSED[0]}, {"transition": "fixed"}]
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "c-hmcnn": [{}, {"mil": True}, {"drop_masked_samples": True}],
+    "fgon": [{}],
+    "flat": [{}],
+    "hd-cnn": [{}],
+    "hmcn": [{"activation": "sigmoid"}, {"activation": "softmax"}],
+    "hrn": [{}],
+    "hxe": [{}, {"alpha": 0.0}],
+    "implied": BOTH_FEATURES,
+    "lht": LHT,
+    "lht-c2f": CONFUSED,
+    "lht-full": [{}],
+    "lht-paper": [{}],
+    "lht-simplified": [{}],
+    "marginal": BOTH_FEATURES,
+    "multihead": BOTH_FEATURES,
+    "soft-labels": [{"soft_coarse": "off"}, {"soft_coarse": "mean"}, {"soft_coarse": "marginal"}, {"beta": 0.0}],
+}
+CASES = [(name, options) for name, found in OPTIONS.items() for options in found]
+SMALL = {"hmcn": {"hidden": 10}, "hrn": {"embedding": 10}}
+LHT_NAMES = {"lht", "lht-c2f", "lht-full", "lht-paper", "lht-simplified"}
 
 
 def label(case: tuple[str, dict[str, Any]]) -> str:
     name, options = case
-    return "-".join([name, *(str(value) for key, value in options.items() if key != "confusion_weight")])
+    words = [key if value is True else str(value) for key, value in options.items() if key != "confusion_weight"]
+    return "-".join([name, *words])
 
 
-every_method = pytest.mark.parametrize(("name", "options"), CASES, ids=[label(case) for case in CASES])
+def parametrized(cases: list[tuple[str, dict[str, Any]]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("name", "options"), cases, ids=[label(case) for case in cases])
+
+
+every_method = parametrized(CASES)
 
 
 def make(name: str, tree: Hierarchy = TREE, seed: int = 0, **options: Any) -> Method:
     torch.manual_seed(seed)
-    return create_method(name, FEATURES, tree, width=WIDTH, **options)
+    return create_method(name, FEATURES, tree, **{"width": WIDTH, **SMALL.get(name, {}), **options})
 
 
-def inputs(seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return normal(np.random.default_rng(seed), BATCH, FEATURES, dtype=dtype)
+def inputs(seed: int, dtype: torch.dtype = torch.float32, batch: int = BATCH) -> Tensor:
+    return normal(np.random.default_rng(seed), batch, FEATURES, dtype=dtype)
+
+
+def distributions(name: str, options: dict[str, Any]) -> list[bool]:
+    """Per level, whether a row is a distribution over its classes; else each class has a sigmoid of its own."""
+    if name == "c-hmcnn" or options.get("activation") == "sigmoid":
+        return [False] * len(TREE)
+    return [True, False, False] if name == "hrn" else [True] * len(TREE)
+
+
+def assert_trains(method: Method, loss: Tensor) -> None:
+    """A finite loss, and a finite gradient for every parameter: None instead of zero would stop distributed training."""
+    loss.backward(retain_graph=True)
+    assert loss.dim() == 0
+    assert torch.isfinite(loss)
+    for key, parameter in method.named_parameters():
+        assert parameter.grad is not None, key
+        assert torch.isfinite(parameter.grad).all(), key
+
+
+def test_every_method_that_is_trained_by_steps_is_tested_here():
+    assert set(OPTIONS) == {name for name in list_methods() if not issubclass(find_method(name).cls, Estimator)}
 
 
 # ---- forward -------------------------------------------------------------------------------------------------------
 
 
 @every_method
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_forward_gives_one_normalised_row_per_sample_and_level(name, options, training):
-    prediction = make(name, **options).train(training)(inputs(1))
+def test_forward_gives_one_row_of_probabilities_per_sample_and_level(name, options):
+    prediction = make(name, **options).train()(inputs(1))
     assert [tuple(log_p.shape) for log_p in prediction.log_probs] == [(BATCH, size) for size in TREE.sizes]
-    for level, log_p in enumerate(prediction.log_probs):
-        assert log_p.dtype == torch.float32
-        torch.testing.assert_close(prediction.probs(level).sum(dim=1), torch.ones(BATCH))
-    assert len(prediction.transitions) == (len(TREE) - 1 if name == "lht" else 0)
+    for level, one in enumerate(distributions(name, options)):
+        p = prediction.probs(level)
+        assert prediction.log_probs[level].dtype == torch.float32
+        assert ((p > 0) & (p <= 1)).all()
+        if one:
+            torch.testing.assert_close(p.sum(dim=1), torch.ones(BATCH))
+    assert len(prediction.transitions) == (len(TREE) - 1 if issubclass(find_method(name).cls, LHTHead) else 0)
+    chosen = prediction.chosen()
+    assert chosen.shape == (BATCH, len(TREE))
+    assert ((chosen >= 0) & (chosen < torch.tensor(TREE.sizes))).all()
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS)
@@ -72,7 +137,7 @@ def test_prediction_gives_one_column_stochastic_matrix_per_sample(transition):
         torch.testing.assert_close(matrix.sum(dim=1), torch.ones(BATCH, TREE.sizes[level]))
 
 
-@pytest.mark.parametrize("name", ["flat", "multihead"])
+@pytest.mark.parametrize("name", ["multihead", "c-hmcnn", "lht-c2f"])
 def test_prediction_without_transitions_says_so(name):
     with pytest.raises(ValueError, match="no transitions"):
         make(name)(inputs(2)).transition(0)
@@ -93,19 +158,54 @@ def test_a_tree_of_a_single_level_works(name, options):
 
 
 @every_method
-@pytest.mark.parametrize("reduction", ["per_level_mean", "per_sample"])
-@pytest.mark.parametrize("missing", [0.0, 0.5, 1.0], ids=["all known", "some known", "none known"])
-def test_loss_is_finite_and_every_parameter_has_a_finite_gradient(name, options, reduction, missing):
-    """None instead of a zero gradient would stop distributed training."""
-    method = make(name, reduction=reduction, **options).train()
-    labels = random_labels(TREE, np.random.default_rng(4), BATCH, missing)
-    loss = method.loss(method(inputs(4)), labels)
-    loss.backward()
-    assert loss.dim() == 0
-    assert torch.isfinite(loss)
-    for key, parameter in method.named_parameters():
-        assert parameter.grad is not None, key
-        assert torch.isfinite(parameter.grad).all(), key
+def test_any_pattern_of_missing_labels_trains(name, options):
+    """The same levels known for all samples, from all to none, and some other levels for each."""
+    whole = paths(TREE, np.random.default_rng(4), BATCH)
+    known = [torch.tensor(pattern) for pattern in itertools.product([True, False], repeat=len(TREE))]
+    known.append(torch.from_numpy(np.random.default_rng(4).random(whole.shape) < 0.5))
+    for reduction in [{"reduction": word} for word in REDUCTIONS] if "reduction" in method_options(name) else [{}]:
+        method = make(name, **reduction, **options).train()
+        prediction = method(inputs(4))
+        for pattern in known:
+            method.zero_grad()
+            assert_trains(method, method.loss(prediction, torch.where(pattern, whole, -1)))
+
+
+@every_method
+def test_a_batch_of_one_trains(name, options):
+    method = make(name, **options).train()
+    method(inputs(4))
+    before = {key: buffer.clone() for key, buffer in method.named_buffers()}
+    assert_trains(method, method.loss(method(inputs(5, batch=1)), paths(TREE, np.random.default_rng(5), 1)))
+    assert any(parameter.grad.count_nonzero() for parameter in method.parameters())
+    assert all(torch.equal(before[key], buffer) for key, buffer in method.named_buffers())
+
+
+@every_method
+def test_logits_of_a_hundred_thousand_train(name, options):
+    """Features and output weights a thousand times too large: a naive probability is 0 there, and its logarithm infinite."""
+    method = make(name, **options).eval()
+    with torch.no_grad():
+        for layer, _ in outputs(method):
+            layer.weight *= 1e3
+    prediction = method(1e3 * inputs(6))
+    assert min(log_p.min() for log_p in prediction.log_probs) < -1e4
+    assert all(torch.isfinite(log_p).all() for log_p in prediction.log_probs)
+    assert_trains(method, method.loss(prediction, random_labels(TREE, np.random.default_rng(6), BATCH, 0.3)))
+
+
+@every_method
+def test_autocast_gives_float32_log_probabilities_and_a_finite_loss(name, options):
+    method = make(name, **options).train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        prediction = method(inputs(7))
+        loss = method.loss(prediction, random_labels(TREE, np.random.default_rng(7), BATCH, 0.3))
+    for log_p, one in zip(prediction.log_probs, distributions(name, options), strict=True):
+        assert log_p.dtype == torch.float32
+        if one:
+            torch.testing.assert_close(log_p.exp().sum(dim=1), torch.ones(BATCH), rtol=0, atol=1e-5)
+    assert loss.dtype == torch.float32
+    assert_trains(method, loss)
 
 
 @every_method
@@ -119,14 +219,15 @@ def test_full_labels_reach_every_parameter(name, options):
 
 @every_method
 def test_without_labels_only_the_confusion_term_teaches(name, options):
-    method = make(name, **options).eval()
+    """And the violation term of hmcn, which is switched off here."""
+    method = make(name, **options, **({"violation_weight": 0.0} if name == "hmcn" else {})).eval()
     loss = method.loss(method(inputs(6)), torch.full((BATCH, len(TREE)), -1))
     loss.backward()
     taught = {key.split(".")[0] for key, parameter in method.named_parameters() if parameter.grad.count_nonzero()}
-    transition = options.get("transition", "fixed")
-    expected = {"low_rank": {"neck", "steps"}, "full": {"neck", "steps"}, "static": {"steps"}, "fixed": set()}[transition]
+    confused = getattr(method, "confusion_weight", 0) > 0
+    expected = set() if not confused else {"steps"} if options.get("transition") == "static" else {"neck", "steps"}
     assert taught == expected
-    assert (loss.item() == 0) == (transition == "fixed")
+    assert (loss.item() == 0) == (not confused)
 
 
 @pytest.mark.parametrize("reduction", ["per_level_mean", "per_sample"])
@@ -168,25 +269,24 @@ def test_flat_gives_coarse_probabilities_as_sums_over_children():
         torch.testing.assert_close(prediction.probs(level + 1), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("flat", [True, False, False, True, False]),
-        ("multihead", [True, True, True, True, False]),
-        ("lht", [True, True, True, True, False]),
-    ],
-)
-def test_learns_from_names_the_samples_that_teach(name, expected):
+@every_method
+def test_learns_from_names_the_samples_that_teach(name, options):
     labels = torch.tensor([[0, 1, 2], [-1, 1, 2], [-1, -1, 0], [3, -1, -1], [-1, -1, -1]])
-    assert make(name).learns_from(labels).tolist() == expected
+    fine_only = name == "flat" or (name == "soft-labels" and options.get("soft_coarse", "off") == "off")
+    expected = [True, False, False, True, False] if fine_only else [True, True, True, True, False]
+    if "drop_masked_samples" in options:
+        expected = [True, False, False, False, False]
+    assert make(name, **options).learns_from(labels).tolist() == expected
 
 
 @every_method
 def test_a_sample_that_does_not_teach_changes_no_gradient(name, options):
-    """What `learns_from` leaves out may be left out: under per_level_mean, without the confusion term."""
-    method = make(name, **{**options, "confusion_weight": 0.0} if name == "lht" else options).double().eval()
+    """What `learns_from` leaves out may be left out: under per_level_mean, without a term that needs no labels."""
+    off = {key: 0.0 for key in ("confusion_weight", "violation_weight") if key in method_options(name)}
+    method = make(name, **{**options, **off}).double().eval()
     labels = random_labels(TREE, np.random.default_rng(10), BATCH, 0.5)
-    labels[0] = -1
+    labels[:2] = paths(TREE, np.random.default_rng(10), 2)
+    labels[2] = -1
     keep, features = method.learns_from(labels), inputs(10, torch.float64)
     assert not keep.all()
     assert keep.any()
@@ -218,6 +318,119 @@ def test_a_coarse_label_does_not_move_the_fine_head_of_multihead(level, features
     method.loss(method(inputs(12)), labels).backward()
     for k, head in enumerate(method.heads):
         assert (head.weight.grad.count_nonzero() > 0) == (k == level)
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+def saved_bytes(method: Method, features: Tensor, labels: Tensor) -> int:
+    """What one step keeps for its backward pass, without the weights."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in method.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = method.loss(method(features), labels)
+    assert loss.requires_grad
+    return sum(kept.values())
+
+
+@every_method
+def test_no_method_costs_batch_times_classes_times_classes(name, options):
+    """Linear in the classes, but for LHT's own matrices: those are batch × fine × coarse, and few."""
+    rng, batch = np.random.default_rng(23), 32
+    tree = random_hierarchy(rng, (600, 60, 6))
+    method = make(name, tree, **options).train()
+    square = 4 * batch * sum(tree.sizes) ** 2
+    used = saved_bytes(method, inputs(23, batch=batch), random_labels(tree, rng, batch, 0.3))
+    assert used > 4 * batch * sum(tree.sizes)  # so that it is known to count
+    assert used < square / (2 if name in LHT_NAMES else 50)
+
+
+# ---- names of classes carry no meaning -----------------------------------------------------------------------------
+
+
+def renamed_tree(tree: Hierarchy, new: list[np.ndarray]) -> Hierarchy:
+    """The same tree when class j of level k is called new[k][j]."""
+    parents = []
+    for k, above in enumerate(tree.parents):
+        moved = np.empty_like(above)
+        moved[new[k]] = new[k + 1][above]
+        parents.append(moved)
+    return Hierarchy.from_parents(parents)
+
+
+def moved(x: Tensor, new: np.ndarray, dim: int = 0) -> Tensor:
+    """Entry i of `x` along `dim` goes to place new[i]."""
+    return x.index_select(dim, torch.from_numpy(np.argsort(new)))
+
+
+def outputs(method: Method) -> list[tuple[nn.Linear, list[int]]]:
+    """The layers whose rows are classes, and of which levels, in order."""
+    levels = list(range(len(method.hierarchy)))
+    everything = {"c-hmcnn": "head", "hmcn": "everywhere"}
+    found = [(method.get_submodule(everything[method.name]), levels)] if method.name in everything else []
+    if method.name == "hmcn":
+        found += [(layer, [k]) for k, layer in zip(reversed(levels), method.local, strict=True)]
+    if hasattr(method, "heads"):
+        found += [(layer, [k]) for k, layer in enumerate(method.heads)]
+    if hasattr(method, "finest"):
+        found.append((method.finest, levels[:1]))
+    if hasattr(method, "classifier"):
+        found.append((method.classifier, levels[-1:] if method.name == "lht-c2f" else levels[:1]))
+    return found
+
+
+def rename_transition(step: TransitionNetwork, rows: np.ndarray, columns: np.ndarray) -> None:
+    """Move what belongs to a row or column of the matrix to its new number, in place."""
+    for key, parameter in step.named_parameters():
+        rest = parameter.shape[1:]
+        if key.startswith("right"):
+            parameter.copy_(moved(parameter.view(len(rows), step.rank, *rest), rows).reshape(parameter.shape))
+        elif key.startswith("left"):
+            parameter.copy_(moved(parameter.view(len(columns), step.rank, *rest), columns).reshape(parameter.shape))
+        elif key.startswith("logits."):
+            cells = moved(moved(parameter.view(len(rows), len(columns), *rest), rows), columns, dim=1)
+            parameter.copy_(cells.reshape(parameter.shape))
+        elif key == "logits":
+            parameter.copy_(moved(moved(parameter, rows), columns, dim=1))
+
+
+@torch.no_grad()
+def rename_outputs(method: Method, new: list[np.ndarray]) -> None:
+    """Move the rows of every output layer to the new numbers of their classes, in place."""
+    for layer, levels in outputs(method):
+        for parameter in layer.parameters():
+            parts = parameter.split([len(new[k]) for k in levels])
+            parameter.copy_(torch.cat([moved(part, new[k]) for part, k in zip(parts, levels, strict=True)]))
+    for k, step in enumerate(getattr(method, "steps", [])):
+        rename_transition(step, *((new[k], new[k + 1]) if step.down else (new[k + 1], new[k])))
+
+
+@every_method
+def test_renaming_classes_together_with_the_tree_changes_no_loss(name, options):
+    """A method's loss depends on the tree, not on the numbers its classes happen to carry."""
+    rng = np.random.default_rng(70)
+    tree = random_hierarchy(rng, (9, 6, 4, 2))
+    options = {**SMALL.get(name, {}), **options}
+    method = random_method(name, tree, rng, FEATURES, **options)
+    new = [rng.permutation(size) for size in tree.sizes]
+    other = random_method(name, renamed_tree(tree, new), rng, FEATURES, **options)
+    other.load_state_dict(copy.deepcopy(method.state_dict()))
+    features, labels = normal(rng, 9, FEATURES), random_labels(tree, rng, 9)
+    labels[:2] = paths(tree, rng, 2)
+    relabelled = torch.stack([torch.where(y >= 0, torch.from_numpy(n)[y], -1) for y, n in zip(labels.T, new, strict=True)], 1)
+    loss = method.loss(method(features), labels)
+    assert abs(loss - other.loss(other(features), relabelled)) > 1e-3  # the weights still have the old order
+    rename_outputs(other, new)
+    torch.testing.assert_close(other.loss(other(features), relabelled), loss, rtol=1e-10, atol=1e-10)
+    for k, (before, after) in enumerate(zip(method(features).log_probs, other(features).log_probs, strict=True)):
+        torch.testing.assert_close(after, moved(before, new[k], dim=1), rtol=1e-10, atol=1e-10)
 
 
 # ---- the whole head, naively ---------------------------------------------------------------------------------------
@@ -336,6 +549,17 @@ def test_a_split_level_reads_its_own_part_only(name, features):
         ("lht", {"confusion_weight": -0.1}, "-0.1.*negative"),
         ("lht", {"confusion_weight": 0.1, "transition": "fixed"}, "fixed"),
         ("flat", {"width": 2}, "width is 2.*3"),
+        ("marginal", {"features": "splitt"}, "splitt.*did you mean split"),
+        ("lht-c2f", {"confusion": "kll"}, "kll.*did you mean kl"),
+        ("lht-c2f", {"confusion_weight": -1.0}, "-1.0.*negative"),
+        ("soft-labels", {"beta": -1.0}, "beta is -1.0.*negative"),
+        ("soft-labels", {"soft_coarse": "men"}, "men.*did you mean mean"),
+        ("hxe", {"alpha": -0.1}, "alpha is -0.1.*negative"),
+        ("hmcn", {"activation": "sigmod"}, "sigmod.*did you mean sigmoid"),
+        ("hmcn", {"mix": 1.0}, "mix 1.0"),
+        ("hmcn", {"mix": 0.0}, "mix 0.0"),
+        ("hmcn", {"dropout": 1.0}, "dropout 1.0"),
+        ("hmcn", {"violation_weight": -0.1}, "violation_weight -0.1"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_with_what_to_do(name, options, message):
@@ -357,20 +581,106 @@ def test_scalars_are_gamma_by_the_level_it_leads_to():
 def test_the_methods_are_listed_sorted_and_by_pattern():
     assert {"flat", "lht", "multihead"} <= set(list_methods())
     assert list_methods() == sorted(list_methods())
-    assert list_methods("l*") == [name for name in list_methods() if name.startswith("l")]
+    assert set(list_methods("lht*")) == LHT_NAMES
     assert list_methods("no such*") == []
 
 
-@pytest.mark.parametrize(("wrong", "nearest"), [("flt", "flat"), ("multihed", "multihead"), ("lhtt", "lht")])
+@pytest.mark.parametrize("name", [*OPTIONS, "lht-naive"])
+def test_a_method_carries_the_name_it_was_made_by(name):
+    method = make(name)
+    assert method.name == name
+    assert type(method) is find_method(name).cls
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_every_method_has_a_line_about_it(name):
+    entry = find_method(name)
+    assert entry.summary.endswith(".")
+    assert "\n" not in entry.summary
+    assert entry.paper or name in ("flat", "multihead", "implied")
+
+
+def test_an_alias_stands_for_the_same_thing_and_is_not_listed():
+    assert find_method("lht-naive") is find_method("marginal")
+    assert aliases_of("marginal") == ["lht-naive"]
+    assert aliases_of("lht") == []
+    assert "lht-naive" not in list_methods()
+    assert method_options("lht-naive") == method_options("marginal")
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "options"),
+    [
+        ("hd-cnn", "multihead", {"features": "split"}),
+        ("lht-paper", "lht", {"features": "split", "gamma": 1.0, "confusion_weight": 0.01}),
+        ("lht-simplified", "lht", {"transition": "static"}),
+        ("lht-full", "lht", {"transition": "full"}),
+    ],
+)
+def test_a_variant_is_its_class_with_some_options_set(name, of, options):
+    assert find_method(name).cls is find_method(of).cls
+    assert find_method(name).options == options
+    assert method_options(name) == {**method_options(of), **options}
+    variant, plain = make(name, seed=1), make(of, seed=1, **options)
+    labels = random_labels(TREE, np.random.default_rng(24), BATCH)
+    assert torch.equal(variant.loss(variant(inputs(24)), labels), plain.loss(plain(inputs(24)), labels))
+
+
+def test_an_option_of_a_variant_can_be_set_otherwise():
+    assert make("hd-cnn", features="shared").neck.split is False
+    assert make("lht-paper", gamma=3.0).scalars() == {"gamma_level2": 3.0, "gamma_level1": 3.0}
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_what_is_tried_in_tuning_are_options_that_make_sense(name):
+    grid = find_method(name).grid
+    assert set(grid) <= set(method_options(name)) - set(find_method(name).options)
+    for option, values in grid.items():
+        for value in values:
+            assert isinstance(value, type(method_options(name)[option]))
+            create_method(name, FEATURES, TREE, **{option: value})
+
+
+def test_options_are_read_in_the_types_of_their_defaults():
+    found = parse_options("hmcn", ["mix=0.25", "activation=softmax", "hidden=8"])
+    assert found == {"mix": 0.25, "activation": "softmax", "hidden": 8}
+    assert [type(value) for value in found.values()] == [float, str, int]
+    assert parse_options("c-hmcnn", ["mil=True", "drop_masked_samples=false"]) == {"mil": True, "drop_masked_samples": False}
+    assert parse_options("flat", []) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "pair", "message"),
+    [
+        ("hxe", "alpha", "'alpha' of hxe: write it as name=value"),
+        ("hxe", "alfa=1", "no option 'alfa'.*did you mean alpha"),
+        ("hxe", "alpha=much", "alpha of hxe is 'much'.*a number"),
+        ("hmcn", "hidden=1.5", "hidden of hmcn is '1.5'.*a whole number"),
+        ("c-hmcnn", "mil=yes", "mil of c-hmcnn is 'yes'.*true or false"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_refused_with_what_it_takes(name, pair, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_options(name, [pair])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"), [("flt", "flat"), ("multihed", "multihead"), ("lhtt", "lht"), ("lht-naiv", "lht-naive")]
+)
 def test_an_unknown_method_is_refused_with_the_nearest_name(wrong, nearest):
-    for ask in (method_class, method_options, lambda name: create_method(name, FEATURES, TREE)):
+    for ask in (find_method, method_options, lambda name: create_method(name, FEATURES, TREE)):
         with pytest.raises(ConfigError, match=f"unknown method '{wrong}'.*did you mean {nearest}"):
             ask(wrong)
 
 
 @pytest.mark.parametrize(
     ("name", "wrong", "nearest"),
-    [("lht", "gama", "gamma"), ("lht", "confusion_wieght", "confusion_weight"), ("flat", "witdh", "width")],
+    [
+        ("lht", "gama", "gamma"),
+        ("lht", "confusion_wieght", "confusion_weight"),
+        ("flat", "witdh", "width"),
+        ("hxe", "alfa", "alpha"),
+    ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(name, wrong, nearest):
     with pytest.raises(ConfigError, match=f"method {name} has no option '{wrong}'.*did you mean {nearest}"):
@@ -407,32 +717,44 @@ def test_method_options_are_the_keyword_options_with_their_defaults(name, expect
     assert method_options(name) == expected
 
 
-@pytest.mark.parametrize("name", ["flat", "multihead", "lht"])
+@pytest.mark.parametrize("name", list_methods())
 def test_every_option_is_documented(name):
-    documented = inspect.getdoc(method_class(name)) + inspect.getdoc(Method)
+    documented = inspect.getdoc(find_method(name).cls)
     assert [option for option in method_options(name) if f"{option}:" not in documented] == []
 
 
 def test_a_new_method_is_known_by_name_with_its_options(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+        patch.setattr(base, "_ALIASES", dict(base._ALIASES))
 
-        @register("tiny")
+        @register("tiny", paper="A paper", aliases=["wee"])
         class Tiny(Method):
+            """The first line.
+
+            And more.
+            """
+
+            grid = {"slope": (1.0, 2.0)}  # noqa: RUF012
+
             def __init__(self, in_features: int, hierarchy: Hierarchy, *, slope: float = 2.0) -> None:
-                super().__init__(in_features, hierarchy, width=8)
+                super().__init__(in_features, hierarchy)
                 self.slope = slope
-                self.heads = nn.ModuleList(nn.Linear(8, size) for size in hierarchy.sizes)
+                self.heads = nn.ModuleList(nn.Linear(in_features, size) for size in hierarchy.sizes)
 
             def forward(self, features: Tensor) -> Prediction:
-                hidden = self.neck(features)[0]
-                return Prediction(tuple(torch.log_softmax(self.slope * head(hidden), dim=1) for head in self.heads))
+                return Prediction(tuple(torch.log_softmax(self.slope * head(features), dim=1) for head in self.heads))
 
-        assert "tiny" in list_methods()
-        assert Tiny.name == "tiny"
-        assert method_options("tiny") == {"slope": 2.0}
+        variant("steep", Tiny, "tiny, but steep.", slope=9.0)
+        assert {"tiny", "steep"} <= set(list_methods())
+        entry, steep = find_method("wee"), find_method("steep")
+        assert (entry.cls, entry.options, entry.summary, entry.paper) == (Tiny, {}, "The first line.", "A paper")
+        assert (steep.cls, steep.options, steep.summary, steep.paper) == (Tiny, {"slope": 9.0}, "tiny, but steep.", "")
+        assert (entry.grid, steep.grid) == ({"slope": (1.0, 2.0)}, {})
+        assert (method_options("tiny"), method_options("steep")) == ({"slope": 2.0}, {"slope": 9.0})
         method = create_method("tiny", FEATURES, TREE, slope=3.0)
         assert isinstance(method, Tiny)
+        assert (method.name, method.slope, create_method("steep", FEATURES, TREE).slope) == ("tiny", 3.0, 9.0)
         assert torch.isfinite(method.loss(method(inputs(18)), paths(TREE, np.random.default_rng(18), BATCH)))
         with pytest.raises(ConfigError, match="did you mean slope"):
             create_method("tiny", FEATURES, TREE, slop=3.0)
@@ -444,7 +766,15 @@ def test_a_method_without_forward_says_what_to_write():
         pass
 
     with pytest.raises(TypeError, match=r"Empty must define forward"):
-        Empty(FEATURES, TREE, width=8)(inputs(19))
+        Empty(FEATURES, TREE)(inputs(19))
+
+
+def test_an_estimator_without_fit_says_what_to_write():
+    class Empty(Estimator):
+        pass
+
+    with pytest.raises(TypeError, match=r"Empty must define fit"):
+        Empty(FEATURES, TREE).fit(inputs(19), torch.zeros(BATCH, len(TREE)))
 
 
 # ---- copies --------------------------------------------------------------------------------------------------------
@@ -459,6 +789,15 @@ def test_a_state_dict_brings_a_fresh_method_to_the_same_answers(name, options):
     fresh.load_state_dict(method.state_dict())
     for a, b in zip(method(inputs(21)).log_probs, fresh(inputs(21)).log_probs, strict=True):
         assert torch.equal(a, b)
+    assert torch.equal(method(inputs(21)).chosen(), fresh(inputs(21)).chosen())
+
+
+@every_method
+def test_a_state_dict_holds_what_was_learned_and_nothing_of_the_tree(name, options):
+    method = make(name, **options)
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    learned = {key for key in method.state_dict() if not key.endswith(statistics)}
+    assert learned == {key for key, _ in method.named_parameters()}
 
 
 @every_method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,10 +12,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, normal, quick, random_hierarchy, random_labels, seeds
+from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.metrics import FullPathAccuracy, HierarchyMetrics, Inconsistency, MacroAUC, MistakeSeverity
+from torchlht.metrics import (
+    CalibrationError,
+    FullPathAccuracy,
+    HierarchicalDistance,
+    HierarchicalOverlap,
+    HierarchyMetrics,
+    Inconsistency,
+    MacroAUC,
+    MistakeSeverity,
+)
 from torchlht.prediction import Prediction
 
 # Finest 0, 1 under A; 2 under B; 3 under C. A and B under X; C under Y.
@@ -23,6 +33,11 @@ BY_HAND = Hierarchy.from_parents([[0, 0, 1, 2], [0, 0, 1]], levels=("species", "
 
 def random_prediction(rng: np.random.Generator, tree: Hierarchy, batch: int) -> Prediction:
     return Prediction(tuple(torch.log_softmax(normal(rng, batch, n, dtype=torch.float32), dim=1) for n in tree.sizes))
+
+
+def random_choice(rng: np.random.Generator, tree: Hierarchy, batch: int) -> Tensor:
+    """(B, K) answers that have nothing to do with any probability."""
+    return torch.from_numpy(np.stack([rng.integers(0, n, batch) for n in tree.sizes], axis=1))
 
 
 def prediction_of(tree: Hierarchy, chosen: list[list[int]]) -> Prediction:
@@ -57,9 +72,77 @@ def naive_auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     return mean(areas)
 
 
-def naive_level(tree: Hierarchy, k: int, log_p: Tensor, labels: Tensor) -> dict[str, Any]:
+def naive_answers(prediction: Prediction) -> list[list[int]]:
+    if prediction.choice is not None:
+        return prediction.choice.tolist()
+    return [[int(np.argmax(log_p[n].numpy())) for log_p in prediction.log_probs] for n in range(len(prediction.log_probs[0]))]
+
+
+def naive_height(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Steps up from two finest classes, given as their paths, until they meet."""
+    return next((k for k, (a, b) in enumerate(zip(one, other, strict=True)) if a == b), len(one))
+
+
+def naive_distance(tree: Hierarchy, log_p: Tensor, labels: Tensor, k: int) -> float | None:
+    found = []
+    path_of = [tree.path(c) for c in range(tree.sizes[0])]
+    for n in range(len(labels)):
+        if labels[n, 0] >= 0:
+            row = log_p[n].tolist()
+            best = sorted(range(len(row)), key=lambda c: -row[c])[:k]  # fewer when there are no k classes
+            found.append(sum(naive_height(path_of[c], path_of[labels[n, 0]]) for c in best) / len(best))
+    return mean(found)
+
+
+def naive_overlap(tree: Hierarchy, answers: list[list[int]], labels: Tensor) -> dict[str, float | None]:
+    """With sets of nodes (level, class): the answers and all above them, on the levels with a label, and the labels."""
+    right = said = true = 0
+    for answer, truth in zip(answers, labels.tolist(), strict=True):
+        nodes = set()
+        for k, c in enumerate(answer):
+            node = c
+            for level in range(k, len(tree)):
+                nodes.add((level, node))
+                if level + 1 < len(tree):
+                    node = int(tree.parents[level][node])
+        labelled = {(k, c) for k, c in enumerate(truth) if c >= 0}
+        counted = {(k, c) for k, c in nodes if truth[k] >= 0}
+        right, said, true = right + len(counted & labelled), said + len(counted), true + len(labelled)
+    return {
+        "hierarchical_precision": right / said if said else None,
+        "hierarchical_recall": right / true if true else None,
+        "hierarchical_f1": 2 * right / (said + true) if said else None,
+    }
+
+
+def naive_ece(probabilities: list[float], right: list[bool], bins: int = 15) -> float | None:
+    if not probabilities:
+        return None
+    error = 0.0
+    for i in range(bins):
+        low, high = i / bins, (i + 1) / bins
+        inside = [n for n, p in enumerate(probabilities) if low < p <= high or (i == 0 and p == 0)]
+        if inside:
+            accuracy = sum(right[n] for n in inside) / len(inside)
+            confidence = sum(probabilities[n] for n in inside) / len(inside)
+            error += len(inside) / len(probabilities) * abs(accuracy - confidence)
+    return error
+
+
+def naive_by_siblings(tree: Hierarchy, k: int, answers: dict[int, int], truth: dict[int, int]) -> dict[str, float | None]:
+    if k == len(tree) - 1:
+        return {}
+    parents = tree.parents[k].tolist()
+    found: dict[str, list[float]] = {"accuracy_with_siblings": [], "accuracy_without_siblings": []}
+    for n, c in truth.items():
+        alone = parents.count(parents[c]) == 1
+        found["accuracy_without_siblings" if alone else "accuracy_with_siblings"].append(float(answers[n] == c))
+    return {name: mean(values) for name, values in found.items()}
+
+
+def naive_level(tree: Hierarchy, k: int, log_p: Tensor, chosen: list[list[int]], labels: Tensor) -> dict[str, Any]:
     known = [n for n in range(len(labels)) if labels[n, k] >= 0]
-    answers = {n: int(np.argmax(log_p[n].numpy())) for n in known}
+    answers = {n: chosen[n][k] for n in known}
     truth = {n: int(labels[n, k]) for n in known}
     recalls, precisions, f1s = [], [], []
     for c in range(tree.sizes[k]):
@@ -75,37 +158,40 @@ def naive_level(tree: Hierarchy, k: int, log_p: Tensor, labels: Tensor) -> dict[
         "classes": tree.sizes[k],
         "samples": len(known),
         "accuracy": mean([float(answers[n] == truth[n]) for n in known]),
+        **naive_by_siblings(tree, k, answers, truth),
         "mean_class_recall": mean(recalls),
         "macro_precision": mean(precisions),
         "macro_f1": mean(f1s),
         "macro_auc": naive_auc(log_p.numpy(), labels[:, k].numpy()),
+        "ece": naive_ece([log_p[n, answers[n]].exp().item() for n in known], [answers[n] == truth[n] for n in known]),
     }
 
 
 def naive_metrics(tree: Hierarchy, prediction: Prediction, labels: Tensor) -> dict[str, Any]:
     depth = len(tree)
-    levels = [naive_level(tree, k, prediction.log_probs[k], labels) for k in reversed(range(depth))]
+    answers = naive_answers(prediction)
+    levels = [naive_level(tree, k, prediction.log_probs[k], answers, labels) for k in reversed(range(depth))]
     full, broken, heights = [], [], []
     for n in range(len(labels)):
-        answer = [int(np.argmax(log_p[n].numpy())) for log_p in prediction.log_probs]
-        truth = labels[n].tolist()
+        answer, truth = answers[n], labels[n].tolist()
         if min(truth) >= 0:
             full.append(float(answer == truth))
         broken.append(float(any(tree.parents[k][answer[k]] != answer[k + 1] for k in range(depth - 1))))
         if truth[0] >= 0 and truth[0] != answer[0]:
-            shared = [a == b for a, b in zip(tree.path(answer[0]), tree.path(truth[0]), strict=True)]
-            heights.append(float(shared.index(True) if True in shared else depth))
+            heights.append(float(naive_height(tree.path(answer[0]), tree.path(truth[0]))))
     return {
         "levels": levels,
         "mean_accuracy": mean([level["accuracy"] for level in levels if level["accuracy"] is not None]),
         "full_path_accuracy": mean(full),
         "inconsistency": mean(broken),
         "mistake_severity": mean(heights),
+        "hierarchical_distance": {str(k): naive_distance(tree, prediction.log_probs[0], labels, k) for k in (1, 5, 20)},
+        **naive_overlap(tree, answers, labels),
     }
 
 
 def assert_equal(found: Any, expected: Any) -> None:
-    """The same structure, numbers equal up to rounding."""
+    """The same structure, numbers equal up to the rounding of float32 probabilities."""
     if isinstance(expected, dict):
         assert list(found) == list(expected)
         for key in expected:
@@ -116,17 +202,25 @@ def assert_equal(found: Any, expected: Any) -> None:
             assert_equal(a, b)
     else:
         assert type(found) is type(expected)
-        assert found == (pytest.approx(expected, abs=1e-9) if isinstance(expected, float) else expected)
+        assert found == (pytest.approx(expected, abs=1e-6) if isinstance(expected, float) else expected)
 
 
 # ---- against loops -------------------------------------------------------------------------------------------------
 
 
 @quick
-@given(tree=hierarchies(), missing=st.sampled_from([0.0, 0.3, 0.8, 1.0]), batch=st.integers(1, 25), seed=seeds)
-def test_every_metric_equals_a_naive_loop(tree, missing, batch, seed):
+@given(
+    tree=hierarchies(),
+    missing=st.sampled_from([0.0, 0.3, 0.8, 1.0]),
+    batch=st.integers(1, 25),
+    ruled=st.booleans(),
+    seed=seeds,
+)
+def test_every_metric_equals_a_naive_loop(tree, missing, batch, ruled, seed):
     rng = np.random.default_rng(seed)
     prediction, labels = random_prediction(rng, tree, batch), random_labels(tree, rng, batch, missing)
+    if ruled:
+        prediction = dataclasses.replace(prediction, choice=random_choice(rng, tree, batch))
     assert_equal(measured(tree, prediction, labels), naive_metrics(tree, prediction, labels))
 
 
@@ -150,6 +244,92 @@ def test_auc_is_one_for_a_perfect_ranking_half_for_none_and_zero_for_the_reverse
         metric = MacroAUC()
         metric.update(scores, labels)
         assert metric.compute().item() == expected
+
+
+# ---- distance, overlap, calibration, siblings: against loops ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+@pytest.mark.parametrize("sizes", [(30, 9, 4, 2), (6, 3)], ids=str)
+def test_hierarchical_distance_equals_a_loop_over_the_most_probable_classes(sizes, k):
+    """Of 6 classes there are no 20: then all of them count."""
+    rng = np.random.default_rng(k)
+    tree = random_hierarchy(rng, sizes)
+    log_p, labels = random_prediction(rng, tree, 40).log_probs[0], random_labels(tree, rng, 40)
+    metric = HierarchicalDistance(tree, k)
+    metric.update(log_p, labels)
+    assert metric.count == (labels[:, 0] >= 0).sum() < 40  # the others are not counted
+    assert metric.compute().item() == pytest.approx(naive_distance(tree, log_p, labels, k))
+
+
+def test_the_distance_to_all_classes_does_not_depend_on_their_order():
+    rng = np.random.default_rng(5)
+    tree = random_hierarchy(rng, (7, 3, 2))
+    labels = random_labels(tree, rng, 20)
+    one, other = (measured(tree, random_prediction(rng, tree, 20), labels)["hierarchical_distance"] for _ in range(2))
+    assert one["20"] == pytest.approx(other["20"])
+    assert one["1"] != other["1"]
+
+
+@quick
+@given(tree=hierarchies(), batch=st.integers(1, 25), seed=seeds)
+def test_the_distance_of_the_first_answer_is_severity_times_error_rate(tree, batch, seed):
+    rng = np.random.default_rng(seed)
+    result = measured(tree, random_prediction(rng, tree, batch), random_labels(tree, rng, batch, 0.2))
+    accuracy, severity = result["levels"][-1]["accuracy"], result["mistake_severity"]
+    if accuracy is None:
+        assert result["hierarchical_distance"]["1"] is None
+    else:
+        assert result["hierarchical_distance"]["1"] == pytest.approx((severity or 0) * (1 - accuracy))
+
+
+@pytest.mark.parametrize("known_from", [0, 1, 2], ids=["all known", "fine unknown", "only the coarsest known"])
+@pytest.mark.parametrize("consistent", [True, False], ids=["paths", "no paths"])
+def test_hierarchical_precision_and_recall_equal_those_of_sets_of_nodes(consistent, known_from):
+    rng = np.random.default_rng(6)
+    tree = random_hierarchy(rng, (12, 6, 3))
+    chosen = random_choice(rng, tree, 40)
+    if consistent:
+        chosen = torch.tensor([tree.path(c) for c in chosen[:, 0].tolist()])
+    labels = paths(tree, rng, 40)
+    labels[:20, :known_from] = -1
+    metric = HierarchicalOverlap(tree)
+    metric.update(chosen, labels)
+    expected = list(naive_overlap(tree, chosen.tolist(), labels).values())
+    assert metric.compute().tolist() == pytest.approx(expected)
+    precision, recall, f1 = expected
+    assert (precision == recall == f1) == consistent  # an answer that is no path names too many nodes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_calibration_error_equals_a_loop_over_15_bins(dtype):
+    rng = np.random.default_rng(7)
+    edges = torch.arange(16, dtype=dtype) / 15  # 0 and 1 among them
+    probability = torch.cat([torch.from_numpy(rng.random(60)).to(dtype), edges])
+    right = torch.from_numpy(rng.random(76) < 0.5)
+    metric = CalibrationError()
+    for rows in torch.arange(76).split([50, 1, 25]):
+        metric.update(probability[rows], right[rows])
+    assert metric.compute().item() == pytest.approx(naive_ece(probability.tolist(), right.tolist()))
+
+
+@quick
+@given(tree=hierarchies(), missing=st.sampled_from([0.0, 0.5]), batch=st.integers(1, 25), seed=seeds)
+def test_accuracies_with_and_without_siblings_put_together_are_the_accuracy(tree, missing, batch, seed):
+    rng = np.random.default_rng(seed)
+    labels = random_labels(tree, rng, batch, missing)
+    result = measured(tree, random_prediction(rng, tree, batch), labels)
+    for k, level in zip(tree.top_down, result["levels"], strict=True):
+        if k == len(tree) - 1:
+            assert not {key for key in level if "siblings" in key}
+            continue
+        siblings = np.bincount(tree.parents[k])[tree.parents[k]]
+        alone = [bool(siblings[c] == 1) for c in labels[:, k].tolist() if c >= 0]
+        without, within = level["accuracy_without_siblings"], level["accuracy_with_siblings"]
+        right = (without or 0) * alone.count(True) + (within or 0) * alone.count(False)
+        assert right == pytest.approx((level["accuracy"] or 0) * len(alone))
+        assert (without is None) == (True not in alone)
+        assert (within is None) == (False not in alone)
 
 
 # ---- by hand -------------------------------------------------------------------------------------------------------
@@ -220,6 +400,106 @@ def test_the_mean_accuracy_leaves_out_a_level_without_labels():
     assert result["mean_accuracy"] == 0.75
 
 
+def test_hierarchical_distance_by_hand():
+    """Truth 0. In order of probability: 2 (height 2), 1 (1), 3 (3), 0 (0)."""
+    log_p = torch.tensor([[0.1, 0.3, 0.4, 0.2]]).log()
+    for k, expected in ((1, 2.0), (2, 3 / 2), (3, 6 / 3), (4, 6 / 4), (5, 6 / 4)):
+        metric = HierarchicalDistance(BY_HAND, k)
+        metric.update(log_p, torch.tensor([[0, 0, 0]]))
+        assert metric.compute().item() == pytest.approx(expected)
+
+
+def test_hierarchical_precision_recall_and_f1_by_hand():
+    """Answer 3, A, X for truth 0, A, X: with the ancestors B… of 3 that is five nodes, two of three right."""
+    result = measured(BY_HAND, prediction_of(BY_HAND, [[3, 0, 0]]), torch.tensor([[0, 0, 0]]))
+    assert result["hierarchical_precision"] == pytest.approx(2 / 5)
+    assert result["hierarchical_recall"] == pytest.approx(2 / 3)
+    assert result["hierarchical_f1"] == pytest.approx(4 / 8)
+
+
+def test_an_ancestor_of_a_finer_answer_counts_as_answered():
+    """The family answered is wrong, but the species answered is in the right one."""
+    result = measured(BY_HAND, prediction_of(BY_HAND, [[0, 1, 0]]), torch.tensor([[0, 0, 0]]))
+    assert result["hierarchical_recall"] == 1.0
+    assert result["hierarchical_precision"] == pytest.approx(3 / 4)
+
+
+def test_samples_are_added_up_before_precision_and_recall_are_divided():
+    """2 of 5 nodes right for one sample, 1 of 1 for another of which only the order is known: 3 of 6, not the mean."""
+    labels = torch.tensor([[0, 0, 0], [-1, -1, 1]])
+    result = measured(BY_HAND, prediction_of(BY_HAND, [[3, 0, 0], [3, 2, 1]]), labels)
+    assert result["hierarchical_precision"] == pytest.approx(3 / 6)
+    assert result["hierarchical_recall"] == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize(
+    ("probability", "right", "bins", "expected"),
+    [
+        ([0.5, 0.4], [True, False], 4, 0.05),  # one bin (0.25, 0.5]; were it [0.5, 0.75), 0.45
+        ([0.5, 0.6], [True, False], 4, 0.55),  # two bins
+        ([1.0, 0.95], [False, True], 15, 0.475),  # 1 lies in the last bin
+        ([0.0, 0.05], [True, False], 15, 0.475),  # 0 in the first
+        ([1.0] * 3, [False] * 3, 15, 1.0),
+        ([1.0] * 3, [True] * 3, 15, 0.0),
+        ([0.7] * 10 + [0.25] * 4, [True] * 7 + [False] * 3 + [True] + [False] * 3, 15, 0.0),  # as often right as it says
+    ],
+    ids=["edge below", "edge above", "one", "zero", "sure and wrong", "sure and right", "calibrated"],
+)
+def test_the_calibration_error_by_hand(probability, right, bins, expected):
+    metric = CalibrationError(bins)
+    metric.update(torch.tensor(probability, dtype=torch.float64), torch.tensor(right))
+    assert metric.compute().item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_accuracy_with_and_without_siblings_by_hand():
+    """Species 0, 1 and families A, B have siblings; 2, 3 and C have none."""
+    labels = torch.tensor([[0, 0, 0], [1, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1], [-1, 2, 1]])
+    chosen = [[0, 0, 0], [0, 0, 0], [0, 1, 0], [2, 1, 0], [0, 2, 1], [3, 2, 1]]
+    order, family, species = measured(BY_HAND, prediction_of(BY_HAND, chosen), labels)["levels"]
+    assert "accuracy_with_siblings" not in order
+    assert "accuracy_without_siblings" not in order
+    assert (family["accuracy_with_siblings"], family["accuracy_without_siblings"]) == (3 / 4, 2 / 2)
+    assert (species["accuracy_with_siblings"], species["accuracy_without_siblings"]) == pytest.approx((1 / 3, 1 / 2))
+
+
+@pytest.mark.parametrize(
+    ("label", "absent"), [([0, 0, 0], "accuracy_without_siblings"), ([3, 2, 1], "accuracy_with_siblings")], ids=str
+)
+def test_an_accuracy_over_classes_that_do_not_occur_is_none(label, absent):
+    levels = measured(BY_HAND, prediction_of(BY_HAND, [label]), torch.tensor([label]))["levels"]
+    for level in levels[1:]:
+        assert [level["accuracy_with_siblings"], level["accuracy_without_siblings"]].count(1.0) == 1
+        assert level[absent] is None
+
+
+def test_answers_that_a_rule_chose_count_and_probabilities_stay_as_they_are():
+    rng = np.random.default_rng(8)
+    tree = random_hierarchy(rng, (8, 4, 2))
+    own, labels, choice = random_prediction(rng, tree, 30), random_labels(tree, rng, 30, 0.2), random_choice(rng, tree, 30)
+    without, ruled = measured(tree, own, labels), measured(tree, dataclasses.replace(own, choice=choice), labels)
+    other = measured(tree, prediction_of(tree, choice.tolist()), labels)  # the same answers, other probabilities
+    of_probabilities = ["hierarchical_distance", "macro_auc"]
+    for key in ruled:
+        if key != "levels":
+            assert_equal(ruled[key], (without if key in of_probabilities else other)[key])
+            assert ruled[key] != (other if key in of_probabilities else without)[key], key
+    for mine, by_probability, by_answer in zip(ruled["levels"], without["levels"], other["levels"], strict=True):
+        for key in set(mine) - {"ece"}:
+            assert_equal(mine[key], (by_probability if key in of_probabilities else by_answer)[key])
+        assert mine["accuracy"] != by_probability["accuracy"]
+    assert_equal(ruled, naive_metrics(tree, dataclasses.replace(own, choice=choice), labels))
+
+
+def test_the_calibration_is_of_the_class_that_is_answered():
+    """Answered is the class with probability 0.1, and rightly so: the error is 0.9."""
+    prediction = Prediction(
+        (torch.tensor([[0.1, 0.3, 0.4, 0.2]]).log(), torch.tensor([[0.1, 0.7, 0.2]]).log(), torch.tensor([[0.6, 0.4]]).log()),
+        choice=torch.tensor([[0, 0, 0]]),
+    )
+    levels = measured(BY_HAND, prediction, torch.tensor([[0, 0, -1]]))["levels"]
+    assert [level["ece"] for level in levels] == [None, pytest.approx(0.9), pytest.approx(0.9)]
+
+
 @pytest.mark.parametrize(
     "tree",
     [Hierarchy.from_parents([[0, 0, 0]]), Hierarchy.from_parents([], classes=[["a", "b", "c"]])],
@@ -237,15 +517,19 @@ def test_a_level_of_one_class_and_a_tree_of_one_level_are_measured(tree):
 def in_batches(tree: Hierarchy, prediction: Prediction, labels: Tensor, sizes: list[int]) -> HierarchyMetrics:
     metrics = HierarchyMetrics(tree)
     for rows in torch.arange(len(labels)).split(sizes):
-        metrics.update(Prediction(tuple(log_p[rows] for log_p in prediction.log_probs)), labels[rows])
+        choice = None if prediction.choice is None else prediction.choice[rows]
+        metrics.update(Prediction(tuple(log_p[rows] for log_p in prediction.log_probs), choice=choice), labels[rows])
     return metrics
 
 
-@pytest.mark.parametrize("sizes", [[30], [1] * 30, [7, 23], [16, 13, 1]], ids=str)
-def test_the_way_samples_are_batched_does_not_matter(sizes):
+@pytest.mark.parametrize("ruled", [False, True], ids=["own", "ruled"])
+@pytest.mark.parametrize("sizes", [[30], [1] * 30, [7, 23], [16, 13, 1]], ids=["one", "thirty", "two", "three"])
+def test_the_way_samples_are_batched_does_not_matter(sizes, ruled):
     rng = np.random.default_rng(1)
     tree = random_hierarchy(rng, (8, 4, 2))
     prediction, labels = random_prediction(rng, tree, 30), random_labels(tree, rng, 30)
+    if ruled:
+        prediction = dataclasses.replace(prediction, choice=random_choice(rng, tree, 30))
     assert_equal(in_batches(tree, prediction, labels, sizes).compute(), naive_metrics(tree, prediction, labels))
 
 
@@ -292,7 +576,9 @@ def test_nothing_to_measure_gives_none_and_no_exception(updates):
     assert result["full_path_accuracy"] is None
     assert result["mistake_severity"] is None
     assert (result["inconsistency"] is None) == (updates == 0)  # it needs no labels
-    for level in result["levels"]:
+    assert result["hierarchical_distance"] == {"1": None, "5": None, "20": None}
+    assert [result[f"hierarchical_{name}"] for name in ("precision", "recall", "f1")] == [None] * 3
+    for k, level in zip(BY_HAND.top_down, result["levels"], strict=True):
         assert level["samples"] == 0
         assert {key for key, value in level.items() if value is None} == {
             "accuracy",
@@ -300,6 +586,8 @@ def test_nothing_to_measure_gives_none_and_no_exception(updates):
             "macro_precision",
             "macro_f1",
             "macro_auc",
+            "ece",
+            *(("accuracy_with_siblings", "accuracy_without_siblings") if k < 2 else ()),
         }
 
 

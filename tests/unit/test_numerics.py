@@ -68,7 +68,7 @@ def assert_broken(found: tuple[Tensor, Tensor]) -> None:
 def test_a_confident_mistake_has_the_right_loss_and_gradient(name, options, level, gap):
     """From a gap of 88 the naive gradient is NaN or inf, from 104 the loss is; label 0 is what the model excludes."""
     head = create_method(name, 4, TREE, width=4, **options).eval()
-    layer = {"flat": lambda: head.head, "multihead": lambda: head.heads[level], "lht": lambda: head.classifier}[name]()
+    layer = head.heads[level] if name == "multihead" else head.classifier
     nn.init.zeros_(layer.weight)
     z = gap_logits(gap)[0] if layer.out_features == 3 else torch.tensor([0.0, gap])
     layer.bias.data.copy_(z)
@@ -241,7 +241,7 @@ def test_the_linear_form_breaks_under_autocast(dtype):
         p = torch.softmax(head.classifier(fine), dim=1)
         error, infinite = 0.0, False
         for step, u in zip(head.steps, coarser, strict=True):
-            p = (torch.softmax(step.logits(u).view(-1, step.coarse, step.fine), dim=1) @ p.unsqueeze(2)).squeeze(2)
+            p = (torch.softmax(step.logits(u).view(-1, step.rows, step.columns), dim=1) @ p.unsqueeze(2)).squeeze(2)
             error = max(error, (p.double().sum(dim=1) - 1).abs().max().item())
             infinite |= bool(torch.log(p).isinf().any())
     assert error > 1e-5
@@ -267,11 +267,11 @@ def test_autocast_gives_the_float64_loss_and_gradients_of_the_same_half_precisio
     p = torch.softmax(leaves[0], dim=1)
     expected = -p[torch.arange(6), labels[:, 0]].log().mean() / 3
     for k, step in enumerate(head.steps):
-        left, right = leaves[1 + 2 * k].view(6, step.fine, 2), leaves[2 + 2 * k].view(6, step.coarse, 2)
+        left, right = leaves[1 + 2 * k].view(6, step.columns, 2), leaves[2 + 2 * k].view(6, step.rows, 2)
         s = torch.from_numpy(head.hierarchy.matrix(k))
         t = torch.softmax(right @ left.mT + step.gamma.detach().double() * s, dim=1)
         p = (t @ p.unsqueeze(2)).squeeze(2)
-        omega = (t * t.log()).sum(dim=1).mean() if kind == "entropy" else -(t * step.coarse).log().mean()
+        omega = (t * t.log()).sum(dim=1).mean() if kind == "entropy" else -(t * step.rows).log().mean()
         expected = expected - p[torch.arange(6), labels[:, k + 1]].log().mean() / 3 + 0.1 * omega / 2
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     step_size = torch.finfo(dtype).eps

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from trees import normal, paths, random_hierarchy, random_labels
+from trees import normal, paths, random_hierarchy
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_cross_entropy
-from torchlht.methods import LHTHead, Method, create_method
+from torchlht.methods import LHTHead
 from torchlht.prediction import Prediction
 from torchlht.transition import NETWORKS, DenseTransition, Transition, TreeTransition
 
@@ -237,73 +236,6 @@ def test_theorem_1_is_false_for_two_samples_that_share_a_linear_layer(features, 
     p = log_p.detach().exp()
     torch.testing.assert_close(z.grad, p - posterior(p, t[y]))
     assert (z.grad.abs().max(dim=1).values > 0.2).all()
-
-
-# ---- names of classes carry no meaning -----------------------------------------------------------------------------
-
-
-def renamed_tree(tree: Hierarchy, new: list[np.ndarray]) -> Hierarchy:
-    """The same tree when class j of level k is called new[k][j]."""
-    parents = []
-    for k, above in enumerate(tree.parents):
-        moved = np.empty_like(above)
-        moved[new[k]] = new[k + 1][above]
-        parents.append(moved)
-    return Hierarchy.from_parents(parents)
-
-
-def moved(x: Tensor, new: np.ndarray, dim: int = 0) -> Tensor:
-    """Entry i of `x` along `dim` goes to place new[i]."""
-    return x.index_select(dim, torch.from_numpy(np.argsort(new)))
-
-
-def rename_outputs(head: Method, new: list[np.ndarray]) -> None:
-    """Move the rows of every output layer to the new numbers of their classes, in place."""
-    layers = {"flat": lambda: [head.head], "multihead": lambda: head.heads, "lht": lambda: [head.classifier]}[head.name]()
-    with torch.no_grad():
-        for layer, names in zip(layers, new, strict=False):
-            layer.weight.copy_(moved(layer.weight, names))
-            layer.bias.copy_(moved(layer.bias, names))
-        for k, step in enumerate(head.steps if head.name == "lht" else []):
-            fine, coarse = new[k], new[k + 1]
-            for key, parameter in step.named_parameters():
-                rest = parameter.shape[1:]
-                if key.startswith("right"):
-                    parameter.copy_(moved(parameter.view(len(coarse), step.rank, *rest), coarse).reshape(parameter.shape))
-                elif key.startswith("left"):
-                    parameter.copy_(moved(parameter.view(len(fine), step.rank, *rest), fine).reshape(parameter.shape))
-                elif key.startswith("logits."):
-                    cells = moved(moved(parameter.view(len(coarse), len(fine), *rest), coarse), fine, dim=1)
-                    parameter.copy_(cells.reshape(parameter.shape))
-                elif key == "logits":
-                    parameter.copy_(moved(moved(parameter, coarse), fine, dim=1))
-
-
-METHODS = [("flat", {}), ("multihead", {}), *(("lht", {"transition": name}) for name in TRANSITIONS)]
-
-
-@pytest.mark.parametrize("depth", [2, 4])
-@pytest.mark.parametrize(("name", "options"), METHODS, ids=lambda value: str(value))
-def test_renaming_classes_together_with_the_tree_changes_no_loss(name, options, depth):
-    """A method's loss depends on the tree, not on the numbers its classes happen to carry."""
-    rng = np.random.default_rng(70 + depth)
-    tree = random_hierarchy(rng, SIZES[:depth])
-    if options.get("transition", "fixed") != "fixed":
-        options = {**options, "confusion_weight": 0.5}
-    head = create_method(name, FEATURES, tree, width=12, **options).double().eval()
-    for parameter in head.parameters():
-        parameter.data = normal(rng, *parameter.shape)
-    new = [rng.permutation(size) for size in tree.sizes]
-    other = create_method(name, FEATURES, renamed_tree(tree, new), width=12, **options).double().eval()
-    other.load_state_dict(copy.deepcopy(head.state_dict()))
-    features, labels = normal(rng, 9, FEATURES), random_labels(tree, rng, 9)
-    relabelled = torch.stack([torch.where(y >= 0, torch.from_numpy(n)[y], -1) for y, n in zip(labels.T, new, strict=True)], 1)
-    loss = head.loss(head(features), labels)
-    assert abs(loss - other.loss(other(features), relabelled)) > 1e-3  # the weights still have the old order
-    rename_outputs(other, new)
-    torch.testing.assert_close(other.loss(other(features), relabelled), loss, rtol=1e-10, atol=1e-10)
-    for k, (before, after) in enumerate(zip(head(features).log_probs, other(features).log_probs, strict=True)):
-        torch.testing.assert_close(after, moved(before, new[k], dim=1), rtol=1e-10, atol=1e-10)
 
 
 # ---- T = S ---------------------------------------------------------------------------------------------------------

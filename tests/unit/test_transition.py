@@ -20,6 +20,7 @@ from torchlht.transition import (
     Fixed,
     Full,
     LowRank,
+    LowRankTransition,
     Static,
     TransitionNetwork,
     TreeTransition,
@@ -114,6 +115,34 @@ def test_log_space_equals_naive_probability_space(tree, name, seed):
         torch.testing.assert_close(log_p, torch.from_numpy(np.log(p)), rtol=1e-10, atol=1e-10)
 
 
+@quick
+@given(tree=hierarchies(), name=st.sampled_from(["low_rank", "full", "static"]), seed=seeds)
+def test_down_goes_from_coarse_to_fine_with_the_transposed_prior(tree, name, seed):
+    rng = np.random.default_rng(seed)
+    features = normal(rng, 3, WIDTH)
+    for level in range(len(tree) - 1):
+        net = network(name, tree, level, rng, down=True)
+        assert (net.rows, net.columns) == (tree.sizes[level], tree.sizes[level + 1])
+        expected = torch.from_numpy(naive_matrices(net, features, tree.matrix(level).T))
+        found = net(features).log_matrix().exp().expand_as(expected)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(found.sum(dim=1), torch.ones(3, tree.sizes[level + 1]).double())
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_static_starts_from_the_prior_of_its_direction(down):
+    tree = random_hierarchy(np.random.default_rng(14), (6, 3))
+    net = Static(WIDTH, tree, 0, gamma=2.0, down=down)
+    s = torch.from_numpy(tree.matrix(0)).float()
+    assert torch.equal(net.logits.detach(), 2 * (s.T if down else s))
+
+
+def test_the_tree_alone_does_not_go_down():
+    tree = random_hierarchy(np.random.default_rng(15), (6, 3))
+    with pytest.raises(ConfigError, match="fine to coarse only"):
+        create_transition("fixed", WIDTH, tree, 0, down=True)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 4])
 def test_low_rank_equals_the_naive_loop_at_every_rank(rank):
     rng = np.random.default_rng(rank)
@@ -158,6 +187,57 @@ def test_sum_children_equals_propagating_with_its_log_matrix_and_so_does_its_gra
         (sparse_grad,) = torch.autograd.grad((sparse * weights).sum(), log_p)
         (dense_grad,) = torch.autograd.grad((dense * weights).sum(), log_p)
         torch.testing.assert_close(sparse_grad, dense_grad, rtol=1e-12, atol=1e-12)
+
+
+# ---- the low-rank step ---------------------------------------------------------------------------------------------
+
+
+def step_and_gradients(
+    leaves: list[Tensor], tree: Tensor, weights: Tensor, dtype: torch.dtype, dense: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """log(T p) from L, Q, γ and log p, in one pass or by the matrix, and the gradients of a weighted sum of it."""
+    inputs = [leaf.to(dtype).detach().requires_grad_() for leaf in leaves]
+    left, right, gamma, log_p = inputs
+    step = LowRankTransition(left, right, gamma, tree.to(dtype))
+    result = propagate(log_p, step.log_matrix()) if dense else step.propagate(log_p)
+    return result.detach(), torch.autograd.grad((result * weights.to(dtype)).sum(), inputs)
+
+
+def low_rank_case(rng: np.random.Generator, sizes: tuple[int, int], scale: float) -> tuple[list[Tensor], Tensor]:
+    """Factors that make logits of about this size, γ and log p; and weights of the results."""
+    fine, coarse = sizes
+    factors = [normal(rng, 3, size, 2, scale=scale**0.5) for size in (fine, coarse)]
+    log_p = torch.log_softmax(normal(rng, 3, fine, scale=scale), dim=1)
+    return [*factors, torch.tensor(1.5).double(), log_p], normal(rng, 3, coarse)
+
+
+@quick
+@given(tree=hierarchies(), scale=st.sampled_from([0.1, 1.0, 20.0, 400.0, 3000.0]), seed=seeds)
+def test_the_low_rank_step_has_the_values_and_gradients_of_its_matrix(tree, scale, seed):
+    """Also where sums underflow and it turns to log space, which float64 does from gaps of some 560."""
+    leaves, weights = low_rank_case(np.random.default_rng(seed), tree.sizes[:2], scale)
+    s = torch.from_numpy(tree.matrix(0))
+    found, gradients = step_and_gradients(leaves, s, weights, torch.float64, dense=False)
+    expected, reference = step_and_gradients(leaves, s, weights, torch.float64, dense=True)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    for ours, theirs in zip(gradients, reference, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10 * scale)
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0, 15.0, 30.0, 60.0, 200.0])
+def test_the_low_rank_step_in_float32_has_the_values_and_gradients_of_float64(scale):
+    """From well inside to far outside of what a float32 sum can hold."""
+    rng = np.random.default_rng(20)
+    tree = random_hierarchy(rng, (30, 12))
+    s = torch.from_numpy(tree.matrix(0))
+    for _ in range(5):
+        leaves, weights = low_rank_case(rng, (30, 12), scale)
+        leaves = [leaf.float() for leaf in leaves]
+        found, gradients = step_and_gradients(leaves, s, weights, torch.float32, dense=False)
+        expected, reference = step_and_gradients(leaves, s, weights, torch.float64, dense=True)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+        for ours, theirs in zip(gradients, reference, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4 * theirs.abs().max().item())
 
 
 # ---- the prior -----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.hierarchy import Hierarchy
+from torchlht.methods import Method, create_method
 
 torch.set_num_threads(1)  # the tensors here are tiny
 
@@ -57,3 +59,25 @@ def random_labels(tree: Hierarchy, rng: np.random.Generator, batch: int, missing
 def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
     """Gaussian numbers as a tensor."""
     return torch.from_numpy(rng.normal(scale=scale, size=shape)).to(dtype)
+
+
+def random_method(name: str, tree: Hierarchy, rng: np.random.Generator, in_features: int = 5, **options: Any) -> Method:
+    """A float64 method in eval mode whose weights and running statistics are all random: no term is at a special value."""
+    method = create_method(name, in_features, tree, **{"width": 12, **options}).double().eval()
+    for key, tensor in method.state_dict().items():
+        if tensor.is_floating_point():
+            values = normal(rng, *tensor.shape, scale=0.7)
+            tensor.copy_(values.abs() + 0.5 if key.endswith("running_var") else values)
+    return method
+
+
+def naive_cross_entropy(log_probs: Sequence[Tensor], labels: Tensor, reduction: str = "per_level_mean") -> float:
+    """Cross-entropy over known labels by loops over levels and samples."""
+    total = 0.0
+    for k, log_p in enumerate(log_probs):
+        losses = [-log_p[n, labels[n, k]].item() for n in range(len(labels)) if labels[n, k] >= 0]
+        if reduction == "per_sample":
+            total += sum(losses) / len(labels)
+        elif losses:
+            total += sum(losses) / len(losses) / len(log_probs)
+    return total

@@ -25,7 +25,7 @@ from torchlht.model import Model, Named
 
 def run_evaluate(args: EvaluateArgs) -> None:
     """Measure a trained model on its test samples or on other data."""
-    metrics = evaluate(args.run, args.data, split=args.split, on_error=args.on_error, workers=args.workers)
+    metrics = evaluate(args.run, args.data, split=args.split, rule=args.rule, on_error=args.on_error, workers=args.workers)
     if args.json:
         print(json.dumps(metrics, indent=1))
         return
@@ -41,10 +41,10 @@ def run_predict(args: PredictArgs) -> None:
     if model.preprocess is None:
         answers = []
         for path in expand(args.inputs, want_images=False):
-            answers += model.predict(read_features(path)[: args.limit], top=args.top)
+            answers += model.predict(read_features(path)[: args.limit], top=args.top, rule=args.rule)
     else:
         paths = readable(expand(args.inputs, want_images=True)[: args.limit], args.on_error)
-        answers = model.predict(paths, top=args.top)
+        answers = model.predict(paths, top=args.top, rule=args.rule)
     {"table": print_table, "csv": print_csv, "json": print_json}[args.format](answers)
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
+
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 from rich.table import Table
 
 from torchlht import show
 from torchlht.args import CompareArgs, MethodsArgs, TrainArgs
-from torchlht.compare import compare, shown_results
-from torchlht.methods import list_methods, method_class, method_options
+from torchlht.comparison import compare
+from torchlht.comparison.results import shown_results
+from torchlht.errors import ConfigError
+from torchlht.hierarchy import Hierarchy
+from torchlht.methods import aliases_of, create_method, find_method, list_methods, method_options
 from torchlht.runs import read_metrics
 from torchlht.training import train
+
+CUB = Path(__file__).parents[1] / "trees" / "cub.json"
 
 
 def run_train(args: TrainArgs) -> None:
@@ -19,25 +27,81 @@ def run_train(args: TrainArgs) -> None:
     if getattr(rank_zero_only, "rank", 0):  # of several processes, the first speaks
         return
     metrics = read_metrics(run)
-    show.out.print(show.metrics_table(metrics))
-    show.say(show.metrics_sentence(metrics))
     rule = metrics["selection"]
-    show.say(f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']}), measured on test samples · kept in {run}")
+    chosen = "fitted at once" if rule["rule"] == "at once" else f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']})"
+    if "levels" in metrics:
+        show.out.print(show.metrics_table(metrics))
+        show.say(show.metrics_sentence(metrics))
+        chosen += ", measured on test samples"
+    show.say(f"{chosen} · kept in {run}")
     show.say(f"next: lht predict {run} {'demo --limit 5' if args.data == 'demo' else 'FILE…'}   ·   lht evaluate {run}")
 
 
 def run_compare(args: CompareArgs) -> None:
     """Train several methods on the same data, masks and seeds, and say which differences are real."""
     compare(args)
-    for part in shown_results(args.out):
+    for part in shown_results(args.out, args.data):
         show.say(part)
 
 
 def run_methods(args: MethodsArgs) -> None:
-    """List the methods and their options."""
-    table = Table("method", "what it is", "options and defaults")
-    for name in list_methods(args.pattern):
-        first = (method_class(name).__doc__ or "").strip().splitlines()[0]
-        options = ", ".join(f"{option}={default}" for option, default in method_options(name).items())
-        table.add_row(name, first, options)
+    """List the methods, their size and their origin; one alone with its options."""
+    tree = Hierarchy.read(args.hierarchy or CUB)
+    names = list_methods(args.pattern)
+    if not names:
+        find_method(args.pattern)  # an alias, or a mistake
+        names = [args.pattern]
+    if len(names) == 1:
+        show.say(one_method(names[0], tree, args.in_features))
+        return
+    table = Table("method", "what it is", "from", title_justify="left")
+    table.add_column("parameters", justify="right")
+    for name in names:
+        entry = find_method(name)
+        table.add_row(
+            "\n".join([name, *(f"= {alias}" for alias in aliases_of(name))]),
+            entry.summary,
+            entry.paper or "–",
+            parameters(name, tree, args.in_features),
+        )
     show.out.print(table)
+    show.say(f"parameters for {tree.describe()} on {args.in_features} features · options: lht methods NAME")
+
+
+def parameters(name: str, tree: Hierarchy, in_features: int) -> str:
+    """How many numbers a method learns on a tree."""
+    try:
+        return f"{create_method(name, in_features, tree).parameter_count() / 1e6:.2f} M"
+    except ConfigError:
+        return "–"  # it does not take such a tree
+
+
+def one_method(name: str, tree: Hierarchy, in_features: int) -> str:
+    """A method with its options, their defaults and what they mean."""
+    entry = find_method(name)
+    set_here = ", ".join(f"{option}={value}" for option, value in entry.options.items())
+    lines = [f"{name}: {entry.summary}", f"from: {entry.paper or '–'}"]
+    lines += [f"also called: {', '.join(aliases_of(name))}"] if aliases_of(name) else []
+    lines += [f"a variant with {set_here}"] if set_here else []
+    lines.append(f"parameters: {parameters(name, tree, in_features)} for {tree.describe()} on {in_features} features")
+    lines += ["", "options, with --option NAME=VALUE:"]
+    meanings = option_texts(entry.cls.__doc__ or "")
+    for option, default in method_options(name).items():
+        tuned = f"   (--tune tries {', '.join(map(str, entry.grid[option]))})" if option in entry.grid else ""
+        lines.append(f"  {option}={default}{tuned}\n      {meanings.get(option, '')}")
+    return "\n".join(lines)
+
+
+def option_texts(docstring: str) -> dict[str, str]:
+    """What the Args section of a docstring says of each argument."""
+    _, _, section = inspect.cleandoc(docstring).partition("Args:\n")
+    found: dict[str, str] = {}
+    for line in section.splitlines():
+        if not line.startswith("    "):
+            break
+        name, colon, text = line.strip().partition(": ")
+        if colon and not line.startswith("     "):
+            found[name] = text
+        elif found:
+            found[list(found)[-1]] += " " + line.strip()
+    return found

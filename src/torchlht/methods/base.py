@@ -1,15 +1,20 @@
 """What a method is: features in, a `Prediction` out, and a loss. And the register of methods by name.
 
 features (B, d) ─► Neck ─► u_1 … u_K (B, w) ─► the method's heads ─► Prediction ─► loss(prediction, labels)
+
+A name stands for a class, or for a class with some options set (a variant): `hd-cnn` is `multihead` with split features.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any, ClassVar, TypeVar, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -45,8 +50,7 @@ class Neck(nn.Module):
 
     def __init__(self, in_features: int, levels: int, *, features: Features = "shared", width: int = 600) -> None:
         super().__init__()
-        if features not in get_args(Features):
-            raise ConfigError(f"unknown features {features!r}: {suggestion(features, get_args(Features))}")
+        check_option("features", features, Features)
         if width < levels:
             raise ConfigError(f"width is {width}: it needs at least one unit per level ({levels})")
         self.levels, self.split = levels, features == "split"
@@ -61,34 +65,39 @@ class Neck(nn.Module):
         return hidden.chunk(self.levels, dim=1) if self.split else (hidden,) * self.levels
 
 
+def start_rare(layer: nn.Linear, sizes: Sequence[int]) -> None:
+    """Set the biases of a layer of sigmoids so that each class of a level starts at probability one over its size.
+
+    At one half, hundreds of wrong classes would swamp the first steps.
+    """
+    with torch.no_grad():
+        layer.bias.copy_(torch.cat([torch.full((size,), -math.log(max(size - 1, 1))) for size in sizes]))
+
+
 class Method(nn.Module):
     """A hierarchical classifier on features. Subclass it, write `forward`, and register it by name.
 
     Args:
         in_features: width of the features it is given.
         hierarchy: the tree of classes.
-        features: `shared` (every level reads all of the neck) or `split` (each level its own part, as in the paper).
-        width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """
 
-    name: ClassVar[str]
+    name: str
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    """Values of its own options that `lht compare --tune` tries."""
 
-    def __init__(
-        self,
-        in_features: int,
-        hierarchy: Hierarchy,
-        *,
-        features: Features = "shared",
-        width: int = 600,
-        reduction: Reduction = "per_level_mean",
-    ) -> None:
+    def __init__(self, in_features: int, hierarchy: Hierarchy, *, reduction: Reduction = "per_level_mean") -> None:
         super().__init__()
-        if reduction not in get_args(Reduction):
-            raise ConfigError(f"unknown reduction {reduction!r}: {suggestion(reduction, get_args(Reduction))}")
-        self.hierarchy = hierarchy
+        check_option("reduction", reduction, Reduction)
+        self.in_features, self.hierarchy = in_features, hierarchy
         self.reduction: Reduction = reduction
-        self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
+        for k, parents in enumerate(hierarchy.parents):
+            self.register_buffer(f"parents_{k}", torch.from_numpy(parents.copy()), persistent=False)
+
+    def parents(self, level: int) -> Tensor:
+        """(C_k,) the parent, one level up, of each class of a level; on the method's device."""
+        return self.get_buffer(f"parents_{level}")
 
     def forward(self, features: Tensor) -> Prediction:
         """(B, in_features) to log-probabilities at every level."""
@@ -106,44 +115,129 @@ class Method(nn.Module):
         """Quantities worth a curve in the training history, such as γ of each transition."""
         return {}
 
+    def parameter_count(self) -> int:
+        """How many numbers it learns."""
+        return sum(p.numel() for p in self.parameters())
 
-_REGISTRY: dict[str, type[Method]] = {}
+
+class Estimator(Method):
+    """A method that is not trained by steps: `fit` sees all samples at once. For peers from other libraries."""
+
+    package: ClassVar[str]
+    """The package it stands for, which the extra `peers` installs."""
+
+    def fit(self, features: Tensor, labels: Tensor, *, seed: int = 0) -> None:
+        """Learn from all training samples: features (N, d), labels (N, K)."""
+        raise TypeError(f"{type(self).__name__} must define fit(features, labels)")
+
+    def parameter_count(self) -> int:
+        """See `Method.parameter_count`."""
+        return sum(value.numel() for value in self.state_dict().values())
+
+
+def check_option(name: str, value: str, words: Any) -> None:
+    """Raise ConfigError, with the nearest word, unless `value` is one of the words of a Literal type."""
+    if value not in get_args(words):
+        raise ConfigError(f"unknown {name} {value!r}: {suggestion(value, get_args(words))}")
+
+
+# ---- the register --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for: a class and the options that are set for it, a line about it, and where it comes from."""
+
+    cls: type[Method]
+    options: dict[str, Any]
+    summary: str
+    paper: str
+    grid: dict[str, tuple[Any, ...]]
+
+
+_REGISTRY: dict[str, Entry] = {}
+_ALIASES: dict[str, str] = {}
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str) -> Callable[[M], M]:
+def register(name: str, *, paper: str = "", aliases: Sequence[str] = ()) -> Callable[[M], M]:
     """Class decorator: make a method known by name to `create_method`, the command line and `lht compare`."""
 
     def enter(cls: M) -> M:
-        cls.name = name
-        _REGISTRY[name] = cls
+        summary = (inspect.getdoc(cls) or "").partition("\n")[0]
+        _REGISTRY[name] = Entry(cls, {}, summary, paper, cls.grid)
+        _ALIASES.update(dict.fromkeys(aliases, name))
         return cls
 
     return enter
 
 
+def variant(
+    name: str,
+    cls: type[Method],
+    summary: str,
+    *,
+    paper: str = "",
+    grid: dict[str, tuple[Any, ...]] | None = None,
+    **options: Any,
+) -> None:
+    """Make a method with some options set known by a name of its own; `grid` replaces the class's."""
+    own = {option: values for option, values in cls.grid.items() if option not in options}
+    _REGISTRY[name] = Entry(cls, options, summary, paper, own if grid is None else grid)
+
+
 def list_methods(pattern: str = "*") -> list[str]:
-    """Names of the registered methods, sorted: `list_methods("lht*")`."""
+    """Names of the registered methods, sorted, without aliases: `list_methods("lht*")`."""
     return sorted(name for name in _REGISTRY if fnmatch(name, pattern))
 
 
-def method_class(name: str) -> type[Method]:
-    """The class registered under a name. Raises ConfigError, with the nearest name, when there is none."""
-    if name not in _REGISTRY:
-        raise ConfigError(f"unknown method {name!r}: {suggestion(name, list_methods())}")
-    return _REGISTRY[name]
+def aliases_of(name: str) -> list[str]:
+    """Other names for the same thing."""
+    return sorted(alias for alias, target in _ALIASES.items() if target == name)
+
+
+def find_method(name: str) -> Entry:
+    """What a name or alias stands for. Raises ConfigError, with the nearest name, when there is none."""
+    found = _REGISTRY.get(_ALIASES.get(name, name))
+    if found is None:
+        raise ConfigError(f"unknown method {name!r}: {suggestion(name, [*list_methods(), *_ALIASES])}")
+    return found
 
 
 def method_options(name: str) -> dict[str, Any]:
     """The options a method takes, with their defaults."""
-    parameters = inspect.signature(method_class(name)).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    entry = find_method(name)
+    parameters = inspect.signature(entry.cls).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} | entry.options
+
+
+def parse_options(name: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """Options written as `name=value`, in the types of a method's defaults: `parse_options("hxe", ["alpha=0.3"])`."""
+    known, found = method_options(name), {}
+    for pair in pairs:
+        option, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"option {pair!r} of {name}: write it as name=value")
+        if option not in known:
+            raise ConfigError(f"method {name} has no option {option!r}: {suggestion(option, known)}")
+        found[option] = _typed(name, option, text, type(known[option]))
+    return found
+
+
+def _typed(method: str, option: str, text: str, kind: type[Any]) -> Any:
+    try:
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ConfigError(f"option {option} of {method} is {text!r}: it takes {wanted}") from None
 
 
 def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: Any) -> Method:
     """A method by name, e.g. `create_method("lht", 2048, tree, gamma=6.0)`."""
-    known = method_options(name)
+    entry, known = find_method(name), method_options(name)
     for option in options:
         if option not in known:
             raise ConfigError(f"method {name} has no option {option!r}: {suggestion(option, known)}")
-    return method_class(name)(in_features, hierarchy, **options)
+    method = entry.cls(in_features, hierarchy, **{**entry.options, **options})
+    method.name = name
+    return method

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_cross_entropy
-from torchlht.methods.base import Method, register
+from torchlht.methods.base import register
+from torchlht.methods.marginal import Marginal
 from torchlht.prediction import Prediction
-from torchlht.transition import Fixed, widened
 from torchlht.vocabulary import Reduction
 
 
 @register("flat")
-class Flat(Method):
+class Flat(Marginal):
     """Finest level only; coarser probabilities are sums over children. Coarse labels teach it nothing.
 
     Args:
@@ -28,16 +27,6 @@ class Flat(Method):
         self, in_features: int, hierarchy: Hierarchy, *, width: int = 600, reduction: Reduction = "per_level_mean"
     ) -> None:
         super().__init__(in_features, hierarchy, width=width, reduction=reduction)
-        self.head = nn.Linear(self.neck.width, hierarchy.sizes[0])
-        self.steps = nn.ModuleList(Fixed(0, hierarchy, level) for level in range(len(hierarchy) - 1))
-
-    def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
-        hidden = self.neck(features)[0]
-        log_probs = [torch.log_softmax(widened(self.head(hidden)), dim=1)]
-        for step in self.steps:
-            log_probs.append(step(hidden).propagate(log_probs[-1]))
-        return Prediction(tuple(log_probs))
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
         """Cross-entropy of the finest level, on the common scale: coarse labels count as unknown."""

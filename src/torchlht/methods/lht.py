@@ -10,23 +10,27 @@ level k's loss in the fine logit z_j is (1 - t_j / pᵏ_y) p¹_j, with t the row
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from torchlht.errors import ConfigError, suggestion
+from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import confusion, masked_cross_entropy
-from torchlht.methods.base import Method, register
+from torchlht.methods.base import Method, Neck, check_option, register, variant
 from torchlht.prediction import Prediction
 from torchlht.transition import TransitionNetwork, create_transition, widened
 from torchlht.vocabulary import Confusion, Features, Reduction, TransitionName
 
+PAPER = "Wang et al., Label Hierarchy Transition, arXiv 2112.02353"
 
-@register("lht")
+
+@register("lht", paper=PAPER)
 class LHTHead(Method):
-    """The LHT head, for any network that gives features.
+    """Fine classes first; a learned transition per image gives each coarser level.
+
+    The LHT head, for any network that gives features:
 
         >>> head = LHTHead(in_features=2048, hierarchy=tree)
         >>> prediction = head(backbone(images))
@@ -50,6 +54,8 @@ class LHTHead(Method):
         ConfigError: for an unknown transition or confusion, or a confusion weight on `fixed`, which has nothing to learn.
     """
 
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, 6.0)}
+
     def __init__(
         self,
         in_features: int,
@@ -65,15 +71,13 @@ class LHTHead(Method):
         confusion: Confusion = "entropy",
         confusion_weight: float = 0.0,
     ) -> None:
-        super().__init__(in_features, hierarchy, features=features, width=width, reduction=reduction)
-        if confusion not in get_args(Confusion):
-            raise ConfigError(f"unknown confusion {confusion!r}: {suggestion(confusion, get_args(Confusion))}")
-        if confusion_weight < 0:
-            raise ConfigError(f"confusion weight is {confusion_weight}: it must not be negative")
+        super().__init__(in_features, hierarchy, reduction=reduction)
+        check_confusion(confusion, confusion_weight)
         if confusion_weight and transition == "fixed":
             raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
         self.confusion: Confusion = confusion
         self.confusion_weight = confusion_weight
+        self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
         self.classifier = nn.Linear(self.neck.width, hierarchy.sizes[0])
         self.steps = nn.ModuleList(
             create_transition(transition, self.neck.width, hierarchy, level, rank=rank, gamma=gamma, bias=bias)
@@ -104,3 +108,36 @@ class LHTHead(Method):
             assert isinstance(step, TransitionNetwork)
             found |= {f"{name}_{level}": value for name, value in step.scalars().items()}
         return found
+
+
+def check_confusion(kind: str, weight: float) -> None:
+    """Raise ConfigError for an unknown confusion term or a negative weight."""
+    check_option("confusion", kind, Confusion)
+    if weight < 0:
+        raise ConfigError(f"confusion weight is {weight}: it must not be negative")
+
+
+variant(
+    "lht-paper",
+    LHTHead,
+    "LHT as published: split features, γ₀ = 1, confusion term with λ = 0.01.",
+    paper=PAPER,
+    features="split",
+    gamma=1.0,
+    confusion_weight=0.01,
+)
+variant(
+    "lht-simplified",
+    LHTHead,
+    "One learned transition for all images; it starts at γ₀ S.",
+    paper=PAPER,
+    transition="static",
+)
+variant(
+    "lht-full",
+    LHTHead,
+    "Every entry of the transition free, per image, and no prior from the tree.",
+    paper=PAPER,
+    transition="full",
+    grid={},
+)

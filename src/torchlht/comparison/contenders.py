@@ -1,0 +1,86 @@
+"""Who takes part in a comparison: names, patterns and options to `Contender`s."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+from torchlht.errors import ConfigError, LHTError, MissingExtraError
+from torchlht.hierarchy import Hierarchy
+from torchlht.methods import Estimator, create_method, find_method, list_methods, parse_options
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with options, under the name it has in tables.
+
+    Attributes:
+        label: as the user wrote it: lht, or lht:gamma=1.
+        method: the registered name.
+        option: the options as NAME=VALUE.
+    """
+
+    label: str
+    method: str
+    option: tuple[str, ...] = ()
+
+    @property
+    def slug(self) -> str:
+        """The label as the name of a folder."""
+        return self.label.replace(":", "-").replace("/", "-")
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is fitted at once instead of trained by steps."""
+        return issubclass(find_method(self.method).cls, Estimator)
+
+    def grid(self) -> dict[str, tuple[Any, ...]]:
+        """Its own options to tune: those of its grid that were not given."""
+        given = parse_options(self.method, self.option)
+        return {name: values for name, values in find_method(self.method).grid.items() if name not in given}
+
+
+def find_contenders(words: list[str], hierarchy: Hierarchy, *, features: bool) -> tuple[list[Contender], list[str]]:
+    """The contenders a list of words names, each once, and the names that `all` or a pattern had to leave out.
+
+    Args:
+        words: names, patterns, `all`, or a name with options, as in lht:gamma=1.
+        hierarchy: the tree they are to be made for.
+        features: whether methods are given features, as those that are fitted at once need.
+
+    Raises:
+        ConfigError: for an unknown name or option, or a method that cannot take part.
+        MissingExtraError: when a method's library is not installed.
+    """
+    found: dict[str, Contender] = {}
+    left_out: dict[str, None] = {}
+    for word in words:
+        if word != "all" and "*" not in word:
+            name, *option = word.split(":")
+            found[word] = Contender(word, name, tuple(option))
+            check(found[word], hierarchy, features=features)
+            continue
+        names = list_methods("*" if word == "all" else word)
+        if not names:
+            raise ConfigError(f"--methods {word}: no method has such a name; lht methods lists them")
+        for name in names:
+            contender = Contender(name, name)
+            try:
+                check(contender, hierarchy, features=features)
+                found[name] = contender
+            except LHTError:  # nobody asked for it by name
+                left_out[name] = None
+    return list(found.values()), list(left_out)
+
+
+def check(contender: Contender, hierarchy: Hierarchy, *, features: bool) -> None:
+    """Raise LHTError when a contender cannot take part: a wrong name or option, a package or features that are missing."""
+    name = contender.method
+    options, cls = parse_options(name, contender.option), find_method(name).cls
+    if issubclass(cls, Estimator):
+        if importlib.util.find_spec(cls.package) is None:
+            raise MissingExtraError(name, extra="peers")
+        if not features:
+            raise ConfigError(f"{name} learns from features: compare with --freeze, or on an .npz of features")
+    create_method(name, 8, hierarchy, **options)
