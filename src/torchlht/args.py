@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -106,7 +107,7 @@ class TrainArgs:
     """Training pictures: `standard` random crop and flip, `paper` stretched to 550 and cropped to 448, `none`."""
 
     epochs: int | None = None
-    """Passes over the training samples: 15 for features, 30 for pictures by default."""
+    """Passes over the training samples: by default 30 for pictures, and for features enough for 500 steps, from 10 to 100."""
     batch_size: int | None = None
     """Samples per step, over all processes: 128 for features, 64 for pictures by default."""
     optimizer: Literal["sgd", "adamw"] | None = None
@@ -160,15 +161,17 @@ class TrainArgs:
                 raise ConfigError(message)
         self.make_mask()  # checks its own options
 
-    def with_recipe(self, *, features: bool) -> TrainArgs:
-        """The same, with what was left open filled in for training on features, or on pictures."""
+    def with_recipe(self, *, features: bool, samples: int) -> TrainArgs:
+        """The same, with what was left open filled in for training on so many features, or pictures."""
         optimizer = self.optimizer or ("sgd" if features else "adamw")
         decay = 5e-4 if optimizer == "sgd" else 0.05
+        batch_size = self.batch_size or (128 if features else 64)
+        enough = min(max(math.ceil(500 * batch_size / samples), 10), 100)
         return dataclasses.replace(
             self,
             optimizer=optimizer,
-            epochs=self.epochs or (15 if features else 30),
-            batch_size=self.batch_size or (128 if features else 64),
+            epochs=self.epochs or (enough if features else 30),
+            batch_size=batch_size,
             lr=(0.05 if optimizer == "sgd" else 0.001) if self.lr is None else self.lr,
             weight_decay=decay if self.weight_decay is None else self.weight_decay,
         )

@@ -57,7 +57,8 @@ def train(args: TrainArgs) -> Path:
     prepared = prepare(args)
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
-    args = args.with_recipe(features=args.freeze or model.preprocess is None)
+    samples = len(prepared.samples.index("train"))
+    args = args.with_recipe(features=args.freeze or model.preprocess is None, samples=samples)
     taught = taught_samples(args, prepared.samples, model)
     if not resuming:
         fabric.barrier()

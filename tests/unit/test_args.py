@@ -35,7 +35,7 @@ def test_the_paper_preset_lowers_lambda_where_ninety_percent_are_masked_and_flag
 
 
 def test_what_is_left_open_depends_on_what_is_trained() -> None:
-    on_features, on_pictures = (TrainArgs("x").with_recipe(features=flag) for flag in (True, False))
+    on_features, on_pictures = (TrainArgs("x").with_recipe(features=flag, samples=5994) for flag in (True, False))
     assert (on_features.optimizer, on_features.lr, on_features.batch_size, on_features.weight_decay) == ("sgd", 0.05, 128, 5e-4)
     assert (on_pictures.optimizer, on_pictures.lr, on_pictures.batch_size, on_pictures.weight_decay) == (
         "adamw",
@@ -43,7 +43,7 @@ def test_what_is_left_open_depends_on_what_is_trained() -> None:
         64,
         0.05,
     )
-    chosen = TrainArgs("x", lr=0.3, batch_size=7, weight_decay=0.0).with_recipe(features=True)
+    chosen = TrainArgs("x", lr=0.3, batch_size=7, weight_decay=0.0).with_recipe(features=True, samples=5994)
     assert (chosen.lr, chosen.batch_size, chosen.weight_decay) == (0.3, 7, 0.0)
 
 

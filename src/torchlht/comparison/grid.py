@@ -62,7 +62,7 @@ def compare(args: CompareArgs) -> None:
     write_yaml(args.out / "compare.yaml", settings(args))
     if args.common.freeze:
         warm_features(first, prepared.samples)
-    lr = first.with_recipe(features=features).lr
+    lr = first.with_recipe(features=features, samples=len(prepared.samples.index("train"))).lr
     assert lr is not None
     trials: list[Trial] = []
     grid = cells(args, contenders)
