@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 
 import torchlht
 from torchlht import TrainArgs, train
+from torchlht.cli import main
+from torchlht.methods import method_options
 
 FINISHED = {"config.yaml", "hierarchy.json", "history.csv", "metrics.json", "model.safetensors", "split.json"}
 
@@ -29,9 +31,10 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "model.safetensors")
 
 
-@pytest.mark.parametrize("method", ["lht", "multihead", "flat"])
+@pytest.mark.parametrize("method", torchlht.list_methods())
 def test_a_run_is_complete_and_predicts(embeddings: Path, tmp_path: Path, method: str) -> None:
-    run = train(quick(embeddings, tmp_path / "run", method=method, mask=0.5))
+    own = {} if "width" in method_options(method) else {"width": None}
+    run = train(quick(embeddings, tmp_path / "run", method=method, mask=0.5, **own))
     assert {path.name for path in run.iterdir()} == FINISHED
     metrics = json.loads((run / "metrics.json").read_text())
     assert [level["name"] for level in metrics["levels"]] == ["order", "family", "species"]
@@ -42,6 +45,31 @@ def test_a_run_is_complete_and_predicts(embeddings: Path, tmp_path: Path, method
     assert [level.level for level in answers[0].levels] == ["order", "family", "species"]
     assert len(answers[0]["species"].candidates) == 2
     assert torchlht.evaluate(run)["levels"] == metrics["levels"]
+
+
+def test_answers_can_be_chosen_by_another_rule(embeddings: Path, tmp_path: Path, capsys) -> None:
+    """crm gives whole paths for any method; its figures are in metrics.json when asked for, and the same from evaluate."""
+    run = train(quick(embeddings, tmp_path / "run", method="multihead", mask=0.8, epochs=2, rules=("crm",)))
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["inconsistency"] > 0
+    assert metrics["rules"]["crm"]["inconsistency"] == 0
+    again = torchlht.evaluate(run, rule="crm")
+    assert again["levels"] == metrics["rules"]["crm"]["levels"]
+    main(["predict", str(run), str(embeddings), "--rule", "crm", "--format", "json", "--top", "2"])
+    answers = json.loads(capsys.readouterr().out)
+    assert all(answer["consistent"] for answer in answers)
+    for answer in answers:
+        for level in answer["levels"]:
+            assert level["label"] == level["candidates"][0]["label"]
+            assert len({candidate["label"] for candidate in level["candidates"]}) == 2
+
+
+def test_a_method_takes_its_own_options_and_a_run_may_leave_the_test_samples_alone(embeddings: Path, tmp_path: Path) -> None:
+    run = train(quick(embeddings, tmp_path / "run", method="soft-labels", option=("beta=7",), val=0.2, test=False))
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert "levels" not in metrics
+    assert set(metrics["validation"]) == {"val_order", "val_family", "val_species", "val_mean"}
+    assert torchlht.load(run).method.beta == 7.0
 
 
 def test_the_mask_is_what_was_asked_and_is_kept_in_the_run(embeddings: Path, tmp_path: Path) -> None:

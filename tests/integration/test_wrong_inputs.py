@@ -12,6 +12,7 @@ from PIL import Image
 from torchlht.cli import main
 
 Case = Callable[[Path], list[str]]
+NO_TEST = ("--test-share", "0")
 
 
 def csv(folder: Path, text: str, name: str = "birds.csv") -> str:
@@ -103,6 +104,26 @@ CASES: dict[str, tuple[Case, str]] = {
     "no data": (lambda d: ["train"], "no data: lht train DATA"),
     "unknown command": (lambda d: ["trian"], "unknown command 'trian': did you mean train?"),
     "half a command": (lambda d: ["hierarchy"], "needs a second word"),
+    "option that does not exist": (
+        lambda d: ["train", good_features(d), "--method", "hxe", "--option", "alpa=0.3"],
+        "method hxe has no option 'alpa': did you mean alpha?",
+    ),
+    "option that is no number": (
+        lambda d: ["train", good_features(d), "--method", "hxe", "--option", "alpha=much"],
+        "option alpha of hxe is 'much': it takes a number",
+    ),
+    "peer on pictures": (
+        lambda d: ["train", str(folder_with(d, "a/x", "a/y", "b/z")), "--method", "hiclass", "--backbone", "small", *NO_TEST],
+        "--method hiclass learns from features: add --freeze",
+    ),
+    "compare with a wrong option": (
+        lambda d: ["compare", good_features(d), "--methods", "lht:rank=0", "--out", str(d / "out")],
+        "rank is 0",
+    ),
+    "compare where everything is hidden": (
+        lambda d: ["compare", good_features(d), "--mask", "0,0.5", "--mask-levels", "2", "--out", str(d / "out")],
+        "would hide everything",
+    ),
     "compare with an unknown method": (
         lambda d: ["compare", good_features(d), "--methods", "lht,lth", "--out", str(d / "out")],
         "unknown method 'lth'",

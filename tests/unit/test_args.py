@@ -43,14 +43,19 @@ def test_what_is_left_open_depends_on_what_is_trained() -> None:
         64,
         0.05,
     )
+    assert (on_features.epochs, on_pictures.epochs) == (11, 30)  # 47 steps an epoch
+    epochs = [TrainArgs("x").with_recipe(features=True, samples=n).epochs for n in (20, 1000, 10**6)]
+    assert epochs == [100, 64, 10]
     chosen = TrainArgs("x", lr=0.3, batch_size=7, weight_decay=0.0).with_recipe(features=True, samples=5994)
     assert (chosen.lr, chosen.batch_size, chosen.weight_decay) == (0.3, 7, 0.0)
 
 
 def test_options_survive_config_yaml() -> None:
-    args = parse(
-        "train", ["x.csv", "--out", "runs/a", "--hierarchy", "t.csv", "--mask", "0.9", "--levels", "a,b", "--bias", "False"]
-    )
+    words = ["x.csv", "--out", "runs/a", "--hierarchy", "t.csv", "--mask", "0.9", "--levels", "a,b", "--bias", "False"]
+    words += ["--option", "rank=3", "bias=false", "--rules", "crm", "path", "--no-test"]
+    args = parse("train", words)
+    assert args.option == ("rank=3", "bias=false")
+    assert args.rules == ("crm", "path")
     assert TrainArgs.from_dict(yaml.safe_load(yaml.safe_dump(args.to_dict()))) == args
 
 
