@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy import stats
 
 from torchlht.args import CompareArgs
@@ -15,8 +16,10 @@ from torchlht.comparison import tuning
 from torchlht.comparison.contenders import Contender, find_contenders
 from torchlht.comparison.grid import cells, tuning_cells
 from torchlht.comparison.grid import judge as judge_trials
-from torchlht.comparison.results import COLUMNS, document, interval, judge, read_results, spread, verdicts, write_results
+from torchlht.comparison.plot import draw_accuracy
+from torchlht.comparison.results import COLUMNS, document, read_results, spread, verdicts, write_results
 from torchlht.comparison.tuning import Candidate, Trial, candidates, choose, summary, trial, write_account
+from torchlht.comparison.verdict import interval, judge
 from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import Logistic, list_methods
@@ -138,7 +141,6 @@ def test_results_are_tidy_and_tabled_by_mask_with_the_best_last(tmp_path: Path) 
         "| 90% | lht | 90.0 ± 0.0 | 51.0 ± 1.0 | 70.5 ± 0.5 |",
     ]
     assert "| lht | 1.23 M | 10.0 | 3 |" in text
-    assert (tmp_path / "accuracy.png").stat().st_size > 5000
     assert spread([0.03]) == "3.0"
     assert spread([]) == "–"
 
@@ -160,6 +162,18 @@ def test_rules_of_answering_are_rows_of_their_own(tmp_path: Path) -> None:
     text = document(results)
     assert "| 90% | lht + crm | 40.0 (-10.0) | 65.0 (-5.0) | – | 30.0 |" in text
     assert text.count("lht + crm") == 1
+
+
+@pytest.mark.parametrize("masks", [(0.9,), (0.0, 0.5, 0.9)], ids=["dots", "lines"])
+def test_a_figure_is_drawn_for_one_mask_and_for_several(tmp_path: Path, masks: tuple[float, ...]) -> None:
+    rows = [
+        (m, mask, s, metrics(0.5 + 0.01 * s)) for m in ("a", "b") for mask in masks for s in range(2) if (m, mask) != ("b", 0.9)
+    ]
+    draw_accuracy(write_results(tmp_path, rows), tmp_path / "accuracy.png")
+    with Image.open(tmp_path / "accuracy.png") as picture:
+        assert picture.width > 600
+        assert len(picture.convert("RGB").getcolors(1 << 20)) > 20
+    assert not list(tmp_path.glob("*.tmp*"))
 
 
 # ---- who takes part ------------------------------------------------------------------------------------------------

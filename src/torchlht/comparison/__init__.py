@@ -1,4 +1,4 @@
-"""Methods side by side: `grid` runs them, `tuning` chooses their options, `results` says what differs, `plot` draws it."""
+"""Methods side by side: `grid` runs them, `tuning` chooses options, `results` tables them, `verdict` says what differs."""
 
 from torchlht.comparison.grid import compare
 

@@ -20,6 +20,7 @@ import yaml
 from torchlht import show
 from torchlht.args import CommonArgs, CompareArgs, TrainArgs
 from torchlht.comparison.contenders import Contender, find_contenders
+from torchlht.comparison.plot import draw_accuracy
 from torchlht.comparison.results import write_results
 from torchlht.comparison.tuning import Candidate, Trial, candidates, choose, trial, write_account
 from torchlht.errors import DivergedError, RunError
@@ -74,9 +75,8 @@ def compare(args: CompareArgs) -> None:
             write_account(args.out / "tuning.csv", trials)
             grid = cells(args, contenders, choose(trials), lr)
         pool.run(grid)
-    write_results(
-        args.out, [(cell.contender.label, cell.mask, cell.seed, read_metrics(cell.run.path)) for cell in grid], trials
-    )
+    rows = [(cell.contender.label, cell.mask, cell.seed, read_metrics(cell.run.path)) for cell in grid]
+    draw_accuracy(write_results(args.out, rows, trials), args.out / "accuracy.png")
 
 
 # ---- the grid ------------------------------------------------------------------------------------------------------

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchlht.comparison.results import Results
 from torchlht.files import replacing
-
-if TYPE_CHECKING:
-    from torchlht.comparison.results import Results
 
 MARKERS = "osD^vP"
 INK, FAINT = "#333333", "#dddddd"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
-from torchlht.comparison.plot import draw_accuracy
 from torchlht.comparison.tuning import Trial, summary
+from torchlht.comparison.verdict import Verdict, judge
 from torchlht.files import write_text
 
 Row = tuple[str, float, int, dict[str, Any]]  # method, mask, seed, metrics
@@ -49,8 +46,8 @@ COLUMNS = ["method", "mask", "seed", "level", *PER_LEVEL, *PER_RUN, *(f"hierarch
 # ---- results.csv ---------------------------------------------------------------------------------------------------
 
 
-def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) -> None:
-    """results.csv, one row per method, mask, seed and level; table.md; accuracy.png."""
+def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) -> Results:
+    """results.csv, one row per method, mask, seed and level, and table.md; gives what read_results gives."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
     writer.writeheader()
@@ -62,7 +59,7 @@ def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) 
     diverged = [f"{method}, {mask:.0%} masked, seed {seed}" for method, mask, seed, found in rows if "diverged" in found]
     results = read_results(out)
     write_text(out / "table.md", document(results, trials, diverged))
-    draw_accuracy(results, out / "accuracy.png")
+    return results
 
 
 def views(method: str, metrics: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -128,84 +125,6 @@ def read_results(out: Path) -> Results:
 
 
 # ---- which differences are real ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The best of several methods against each other one, paired over seeds.
-
-    Attributes:
-        where: what was compared, as in "90% masked, species".
-        best: the method with the highest mean.
-        ahead: methods it is ahead of by more than seed noise, with the difference in points, the smallest first.
-        level: methods it is not shown to differ from, likewise.
-        half: half-width of the simultaneous 95 % interval of a difference; NaN with a single seed.
-        seeds: how many.
-    """
-
-    where: str
-    best: str
-    ahead: dict[str, float]
-    level: dict[str, float]
-    half: float
-    seeds: int
-
-    def text(self, limit: int | None = None) -> str:
-        """In words; of long lists only the first so many names."""
-        if math.isnan(self.half):
-            return f"{self.where}: {self.best} before {_listed(self.level, limit)}, in one seed: no spread, nothing shown."
-        parts = [f"winner {self.best}." if not self.level else "no difference shown at the top."]
-        if self.level:
-            parts.append(f"{self.best} is not shown to differ from {_listed(self.level, limit)}.")
-        if self.ahead:
-            parts.append(f"{self.best} is ahead of {_listed(self.ahead, limit)}: shown.")
-        return f"{self.where}: {' '.join(parts)} (± {self.half:.1f} points; {self.seeds} seeds, paired)"
-
-
-def _listed(gaps: dict[str, float], limit: int | None) -> str:
-    """marginal (0.1), multihead (4.5) and 3 others (up to 7.6)."""
-    items = [f"{name} ({gap:.1f})" for name, gap in gaps.items()]
-    if limit and len(items) > limit:
-        items = [*items[: limit - 1], f"{len(items) - limit + 1} others (up to {max(gaps.values()):.1f})"]
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
-
-
-def judge(where: str, scores: Mapping[str, Sequence[float]]) -> Verdict:
-    """Tukey's test in blocks: methods are treatments, seeds (with their masks) are blocks.
-
-    What a seed does to all methods alike drops out; the rest is pooled over methods into one estimate of noise, and the
-    interval covers all differences between methods at once, so that the best of many is not taken for better by luck. With
-    two methods it is the paired t interval. It assumes that methods are about equally noisy, and says nothing about the
-    choice of test samples, which all share.
-    """
-    names = list(scores)
-    table = np.array([scores[name] for name in names])  # (methods, seeds)
-    means = table.mean(axis=1)
-    best = names[int(means.argmax())]
-    gaps = {name: float(means.max() - m) for name, m in sorted(zip(names, means, strict=True), key=lambda p: -p[1])}
-    gaps.pop(best)
-    half = interval(table)
-    ahead = {name: gap for name, gap in gaps.items() if gap > half}
-    return Verdict(where, best, ahead, {n: g for n, g in gaps.items() if n not in ahead}, half, table.shape[1])
-
-
-def interval(table: np.ndarray[Any, Any]) -> float:
-    """Half-width of the simultaneous 95 % interval of a difference of means; NaN when there is no noise to judge by."""
-    methods, seeds = table.shape
-    freedom = (methods - 1) * (seeds - 1)
-    if not freedom:
-        return math.nan
-    rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0, keepdims=True) + table.mean()
-    noise = math.sqrt((rest**2).sum() / freedom)
-    return widest(methods, freedom) * noise / math.sqrt(seeds)
-
-
-@functools.cache
-def widest(methods: int, freedom: int) -> float:
-    """The 95 % point of the range of so many equal means, in units of their noise."""
-    from scipy.stats import studentized_range  # takes a second to import
-
-    return float(studentized_range.ppf(0.95, methods, freedom))
 
 
 def verdicts(results: Results) -> list[Verdict]:

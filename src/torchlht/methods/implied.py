@@ -6,6 +6,8 @@ using this alone.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,7 +16,6 @@ from torchlht.hierarchy import Hierarchy
 from torchlht.methods.base import register
 from torchlht.methods.multihead import MultiHead
 from torchlht.prediction import Prediction
-from torchlht.vocabulary import Features, Reduction
 
 
 @register("implied")
@@ -29,24 +30,16 @@ class Implied(MultiHead):
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hierarchy: Hierarchy,
-        *,
-        features: Features = "shared",
-        width: int = 600,
-        reduction: Reduction = "per_level_mean",
-    ) -> None:
-        super().__init__(in_features, hierarchy, features=features, width=width, reduction=reduction)
-        for k, only in enumerate(only_children(hierarchy)):
-            self.register_buffer(f"only_child_{k}", only, persistent=False)
+    @functools.cached_property
+    def only(self) -> list[Tensor]:
+        """See `only_children`."""
+        return only_children(self.hierarchy)
 
     def fill(self, labels: Tensor) -> Tensor:
         """Labels (B, K) with every implied finer label filled in."""
         filled = list(labels.unbind(1))
         for k in reversed(range(len(filled) - 1)):
-            only: Tensor = self.get_buffer(f"only_child_{k}")
+            only = self.only[k].to(labels.device)
             implied = torch.where(filled[k + 1] >= 0, only[filled[k + 1]], -1)
             filled[k] = torch.where(filled[k] >= 0, filled[k], implied)
         return torch.stack(filled, dim=1)
