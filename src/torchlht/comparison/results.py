@@ -75,7 +75,7 @@ def tidy(metrics: dict[str, Any], level: dict[str, Any], **keys: Any) -> dict[st
     row = {**keys, "level": level["name"]}
     row |= {column: level.get(column) for column in PER_LEVEL} | {column: metrics[column] for column in (*PER_RUN, *COST)}
     row |= {f"hierarchical_distance_{k}": metrics["hierarchical_distance"][k] for k in DISTANCES}
-    return {column: "" if value is None else value for column, value in row.items()}
+    return {column: round(value, 6) if isinstance(value, float) else value for column, value in row.items()}
 
 
 @dataclass(frozen=True)
