@@ -113,5 +113,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
     except KeyboardInterrupt:
-        show.notes.print("lht: interrupted; an unfinished run continues with lht train --resume RUN")
+        show.notes.print("lht: interrupted; lht train --resume RUN goes on with a run, and lht compare … --resume")
         raise SystemExit(130) from None

@@ -276,6 +276,7 @@ def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: M
 def warm_features(args: TrainArgs, samples: Samples) -> None:
     """Compute a frozen backbone's features now, if they are not kept yet, so that several runs find them."""
     fabric = make_fabric(args)
+    torch.manual_seed(args.seed)
     model = build(dataclasses.replace(args, method="flat", option=()), samples)
     compute_features(fabric, args, samples, model, args.workers if args.workers is not None else (os.cpu_count() or 1))
 

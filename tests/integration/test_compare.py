@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,11 @@ def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Pa
         main([*words, "--resume", "--lr", "0.3"])
     assert "was started with other options" in capsys.readouterr().err
 
+    last = [out / "runs" / f"lht-R90-s{seed}" for seed in (1, 0)]
+    unborn = next(run for run in last if not (run / "metrics.json").is_file())
+    shutil.rmtree(unborn, ignore_errors=True)
+    unborn.mkdir(parents=True)
+    (unborn / "hierarchy.json").write_text("{")  # killed before it began
     main([*words, "--resume"])
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a finished run was computed again"
     rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -25,7 +26,7 @@ from torchlht.comparison.results import write_results
 from torchlht.comparison.tuning import Candidate, Trial, candidates, choose, trial, write_account
 from torchlht.errors import DivergedError, RunError
 from torchlht.files import write_yaml
-from torchlht.model import WEIGHTS
+from torchlht.model import CONFIG, WEIGHTS
 from torchlht.runs import Run, read_metrics
 from torchlht.training import prepare, train, warm_features
 
@@ -251,7 +252,9 @@ def run_cell(cell: Cell, threads: int | None) -> None:
     """Train one cell, from its last checkpoint if it has one. One that diverges is a result, too."""
     if threads:
         torch.set_num_threads(threads)
-    started = (cell.run.path / "config.yaml").is_file()
+    started = (cell.run.path / CONFIG).is_file() and cell.run.split.is_file()
+    if not started:
+        shutil.rmtree(cell.run.path, ignore_errors=True)  # killed before it began
     try:
         train(TrainArgs(resume=cell.run.path, quiet=True) if started else cell.args)
     except DivergedError as error:
