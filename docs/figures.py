@@ -1,6 +1,6 @@
 """The picture of the README: what a run says about test pictures of the drawn birds.
 
-python docs/figures.py runs/demo/runs/lht-R90-s0 docs/result.jpg
+python docs/figures.py runs/birds docs/result.jpg
 """
 
 from __future__ import annotations

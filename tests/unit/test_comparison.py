@@ -13,7 +13,7 @@ from scipy import stats
 
 from torchlht.args import CompareArgs
 from torchlht.comparison import tuning
-from torchlht.comparison.contenders import Contender, find_contenders
+from torchlht.comparison.contenders import Contender, find_contenders, run_name
 from torchlht.comparison.grid import cells, tuning_cells
 from torchlht.comparison.grid import judge as judge_trials
 from torchlht.comparison.plot import draw_accuracy
@@ -186,7 +186,7 @@ def test_all_is_every_method_and_patterns_and_options_work() -> None:
     found, _ = find_contenders(["lht*", "lht:gamma=1:features=split", "lht", "lht-naive"], TREE, features=True)
     assert [c.label for c in found] == [*list_methods("lht*"), "lht:gamma=1:features=split", "lht-naive"]
     assert found[-2] == Contender("lht:gamma=1:features=split", "lht", ("gamma=1", "features=split"))
-    assert found[-2].slug == "lht-gamma=1-features=split"
+    assert run_name(found[-2].label, 0.125, 0, 2) == "lht-gamma=1-features=split-R12.5-c2-s0"
 
 
 def test_peers_are_left_out_of_all_on_pictures_and_refused_by_name() -> None:

@@ -26,11 +26,6 @@ class Contender:
     option: tuple[str, ...] = ()
 
     @property
-    def slug(self) -> str:
-        """The label as the name of a folder."""
-        return self.label.replace(":", "-").replace("/", "-")
-
-    @property
     def at_once(self) -> bool:
         """Whether it is fitted at once instead of trained by steps."""
         return issubclass(find_method(self.method).cls, Estimator)
@@ -39,6 +34,12 @@ class Contender:
         """Its own options to tune: those of its grid that were not given."""
         given = parse_options(self.method, self.option)
         return {name: values for name, values in find_method(self.method).grid.items() if name not in given}
+
+
+def run_name(label: str, mask: float, seed: int, candidate: int | None = None) -> str:
+    """The folder of a run: lht-R90-s0, or lht-gamma=1-R12.5-c2-s0 for the third candidate of a tuning."""
+    trial = "" if candidate is None else f"-c{candidate}"
+    return f"{label.replace(':', '-').replace('/', '-')}-R{100 * mask:g}{trial}-s{seed}"
 
 
 def find_contenders(words: list[str], hierarchy: Hierarchy, *, features: bool) -> tuple[list[Contender], list[str]]:

@@ -20,7 +20,7 @@ import yaml
 
 from torchlht import show
 from torchlht.args import CommonArgs, CompareArgs, TrainArgs
-from torchlht.comparison.contenders import Contender, find_contenders
+from torchlht.comparison.contenders import Contender, find_contenders, run_name
 from torchlht.comparison.plot import draw_accuracy
 from torchlht.comparison.results import write_results
 from torchlht.comparison.tuning import Candidate, Trial, candidates, choose, trial, write_account
@@ -106,7 +106,7 @@ def cells(
     for seed in range(args.seeds):
         for ratio in args.masks():
             for contender in contenders:
-                out = args.out / "runs" / f"{contender.slug}-R{percent(ratio)}-s{seed}"
+                out = args.out / "runs" / run_name(contender.label, ratio, seed)
                 candidate = (chosen or {}).get((contender.label, ratio), Candidate())
                 options = cell_options(args, contender, ratio, seed, out, candidate, lr)
                 grid.append(Cell(contender, ratio, seed, options, candidate))
@@ -119,7 +119,7 @@ def tuning_cells(args: CompareArgs, contenders: Sequence[Contender], lr: float) 
         for ratio in args.masks():
             for contender in contenders:
                 for i, candidate in enumerate(candidates(contender)):
-                    out = args.out / "tuning" / f"{contender.slug}-R{percent(ratio)}-c{i}-s{seed}"
+                    out = args.out / "tuning" / run_name(contender.label, ratio, seed, i)
                     options = cell_options(args, contender, ratio, seed, out, candidate, lr)
                     options = dataclasses.replace(options, val=args.tune_val, test=False, rules=())
                     yield Cell(contender, ratio, seed, options, candidate, trial=True)
@@ -143,11 +143,6 @@ def cell_options(
     if lr is None or candidate.lr_factor == 1:
         return options
     return dataclasses.replace(options, lr=lr * candidate.lr_factor)
-
-
-def percent(ratio: float) -> str:
-    """A mask in the name of a folder: 0.9 is 90, 0.125 is 12.5."""
-    return f"{100 * ratio:g}"
 
 
 def judge(trial_cells: Sequence[Cell]) -> list[Trial]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
+from torchlht.comparison.contenders import run_name
 from torchlht.comparison.tuning import Trial, summary
 from torchlht.comparison.verdict import Verdict, judge
 from torchlht.files import write_text
@@ -86,14 +87,12 @@ class Results:
         methods: in the order of the file.
         masks: likewise.
         levels: coarse → fine.
-        seeds: of each method and mask.
         values: one list per figure, in the order of the seeds.
     """
 
     methods: list[str]
     masks: list[float]
     levels: list[str]
-    seeds: dict[tuple[str, float], list[int]]
     values: dict[tuple[str, float, str, str], list[float]]
 
     def get(self, method: str, mask: float, column: str, level: str | None = None) -> list[float]:
@@ -111,17 +110,14 @@ def read_results(out: Path) -> Results:
     with (out / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     levels = list(dict.fromkeys(row["level"] for row in rows))
-    seeds: dict[tuple[str, float], list[int]] = {}
     values: dict[tuple[str, float, str, str], list[float]] = {}
     for row in rows:
         method, mask = row["method"], float(row["mask"])
-        if row["level"] == levels[-1]:
-            seeds.setdefault((method, mask), []).append(int(row["seed"]))
         for column in row.keys() - {"method", "mask", "seed", "level"}:
             if row[column]:
                 values.setdefault((method, mask, row["level"], column), []).append(float(row[column]))
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    return Results(methods, list(dict.fromkeys(float(row["mask"]) for row in rows)), levels, seeds, values)
+    return Results(methods, list(dict.fromkeys(float(row["mask"]) for row in rows)), levels, values)
 
 
 # ---- which differences are real ------------------------------------------------------------------------------------
@@ -275,5 +271,5 @@ def shown_results(out: Path, data: str) -> Iterator[Table | str]:
     yield from (verdict.text(limit=5) for verdict in verdicts(results))
     yield f"accuracy in percent on test samples, mean ± standard deviation over seeds · {out / 'table.md'}, accuracy.png"
     best = results.at(results.masks[-1])[-1]
-    example = out / "runs" / f"{best.replace(':', '-')}-R{100 * results.masks[-1]:g}-s0"
+    example = out / "runs" / run_name(best, results.masks[-1], 0)
     yield f"next: lht predict {example} {data} --limit 5   ·   lht evaluate {example}"
