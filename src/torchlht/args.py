@@ -11,16 +11,19 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from torchlht.data.masking import Mask
+from torchlht.data.perturbing import Perturbation
 from torchlht.errors import ConfigError
 from torchlht.vocabulary import (
     Augment,
     Confusion,
     Features,
     OnError,
+    Perturb,
     Reduction,
     Rounding,
     Rule,
     Select,
+    SemiName,
     Split,
     TransitionName,
 )
@@ -35,6 +38,8 @@ METHOD_OPTIONS = (
     "bias",
     "confusion",
     "confusion_weight",
+    "input_dropout",
+    "cosine",
 )
 
 
@@ -71,6 +76,13 @@ class TrainArgs:
     mask_seed: int | None = None
     """Which labels are hidden; --seed by default."""
 
+    perturb: Perturb = "none"
+    """Put finest classes under wrong parents, to measure what that does: `rewired`, labels follow; `stale`, the tree alone."""
+    perturb_share: float = 0.0
+    """Share of the finest classes that --perturb moves."""
+    label_noise: float = 0.0
+    """Share of the training samples without a finest label whose other labels are replaced by wrong ones."""
+
     method: str = "lht"
     """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` says what options one has."""
     option: tuple[str, ...] = ()
@@ -93,6 +105,20 @@ class TrainArgs:
     """lht: which confusion term (entropy)."""
     confusion_weight: float | None = None
     """lht: weight λ of the confusion term (0)."""
+
+    semi: SemiName = "none"
+    """What samples without a finest label learn from, confined to what their known labels allow: their neighbours' labels
+    (`propagate`), the averaged model's own opinion (`posterior`), or `both`."""
+    input_dropout: float | None = None
+    """Share of the features that is dropped at the method's input in training (0)."""
+    cosine: bool | None = None
+    """Classes by cosines between features and weights, times a learned scale (False)."""
+    mixup: float = 0.0
+    """Mix features of pairs of samples, by shares from Beta(a, a) with this a; 0 for none."""
+    label_smoothing: float = 0.0
+    """Share of the uniform distribution in every label."""
+    ema: float = 0.0
+    """Keep a moving average of the weights with this decay, such as 0.99, instead of the last ones; 0 for none."""
 
     backbone: str = "auto"
     """A timm model, `efficientnet_lite0` (weights without a hub), `small`, or `none` for features.
@@ -154,12 +180,16 @@ class TrainArgs:
             (not 0 <= self.test_share < 1, f"--test-share is {self.test_share}: a share from 0 to below 1"),
             (self.val is not None and not 0 <= self.val < 1, f"--val is {self.val}: a share from 0 to below 1"),
             (self.select == "best" and self.val == 0, "--select best needs validation samples, but --val is 0"),
+            (self.mixup < 0, f"--mixup is {self.mixup}: it must not be negative"),
+            (not 0 <= self.label_smoothing < 1, f"--label-smoothing is {self.label_smoothing}: a share from 0 to below 1"),
+            (not 0 <= self.ema < 1, f"--ema is {self.ema}: a decay from 0 to below 1"),
             (self.devices < 1, f"--devices is {self.devices}: at least 1"),
         ]
         for wrong, message in problems:
             if wrong:
                 raise ConfigError(message)
-        self.make_mask()  # checks its own options
+        self.make_mask()  # checks its own options, as does the next
+        self.make_perturbation()
 
     def with_recipe(self, *, features: bool, samples: int) -> TrainArgs:
         """The same, with what was left open filled in for training on so many features, or pictures."""
@@ -180,6 +210,10 @@ class TrainArgs:
         """The mask these options describe."""
         seed = self.seed if self.mask_seed is None else self.mask_seed
         return Mask(self.mask, self.mask_levels, self.mask_rounding, self.mask_minimum, seed)
+
+    def make_perturbation(self) -> Perturbation:
+        """The faults these options ask for."""
+        return Perturbation(self.perturb, self.perturb_share, self.label_noise, self.seed)
 
     def method_options(self) -> dict[str, Any]:
         """The method's options that were given; the rest are the method's own defaults."""
@@ -240,6 +274,9 @@ class CommonArgs:
     on_error: OnError = "refuse"
     mask_levels: int = 1
     mask_rounding: Rounding = "nominal"
+    perturb: Perturb = "none"
+    perturb_share: float = 0.0
+    label_noise: float = 0.0
     backbone: str = "auto"
     pretrained: bool = True
     freeze: bool = False
@@ -247,6 +284,8 @@ class CommonArgs:
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
+    semi: SemiName = "none"
+    input_dropout: float | None = None
     select: Select = "last"
     val: float | None = None
     rules: tuple[Rule, ...] = ()
@@ -261,7 +300,7 @@ class CompareArgs:
     out: Path
     """Directory for the table and the runs."""
     methods: str = "flat,multihead,marginal,lht"
-    """Methods, separated by commas: names, patterns such as lht*, `all`, or a name with options, lht:gamma=1:features=split."""
+    """Methods, separated by commas: names, patterns such as lht*, `all`, or a name with options, lht:gamma=1:semi=both."""
     mask: str = "0,0.5,0.9"
     """Shares of hidden fine labels, separated by commas."""
     seeds: int = 3

@@ -107,5 +107,6 @@ def _samples(run: Path, model: Model, data: str | Path | None) -> Samples:
     if data is not None:
         return read_data(data, hierarchy=model.hierarchy)
     args = TrainArgs.from_dict(read_config(run)["train"])
-    samples = read_data(args.data, hierarchy=model.hierarchy, levels=args.level_names())
-    return hold_out_test(samples, args.test_share)
+    tree = model.hierarchy if args.perturb == "none" else Hierarchy.read(args.hierarchy) if args.hierarchy else None
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
+    return args.make_perturbation().perturb_tree(hold_out_test(samples, args.test_share))

@@ -30,6 +30,51 @@ def masked_cross_entropy(log_probs: Sequence[Tensor], labels: Tensor, reduction:
     return total / len(log_probs) if reduction == "per_level_mean" else total
 
 
+def soft_cross_entropy(
+    log_probs: Sequence[Tensor],
+    labels: Tensor,
+    index: Tensor,
+    value: Tensor,
+    weight: Tensor,
+    ancestors: Sequence[Tensor],
+    reduction: Reduction = "per_level_mean",
+    shares: Sequence[float] | None = None,
+) -> Tensor:
+    """Cross-entropy with a distribution over finest classes as the target, at the levels where a sample has no label.
+
+    The target of a coarser level is that distribution summed over children; cross-entropy is linear in its target, so nothing
+    needs to be summed. Outputs that are not a distribution (a sigmoid per class) are normalised first.
+
+    Args:
+        log_probs: one (B, C_k) tensor per level, fine first.
+        labels: (B, K), -1 where unknown: there the target counts.
+        index: (B, m) finest classes of the target.
+        value: (B, m) their probabilities; zeros for a sample without a target.
+        weight: (B,) how much each sample counts.
+        ancestors: per level (C_1,), the class of that level above each finest class.
+        reduction: `per_level_mean` takes the weighted mean over samples, then the mean over levels; `per_sample` the sum over
+            levels divided by B. As in `masked_cross_entropy`.
+        shares: per level a factor on its term.
+    """
+    total = log_probs[0].new_zeros(())
+    for k, (log_p, y) in enumerate(zip(log_probs, labels.unbind(1), strict=True)):
+        picked = torch.log_softmax(log_p, dim=1).gather(1, ancestors[k][index])
+        picked = torch.where(value > 0, picked, 0.0)
+        counted = torch.where((y < 0) & (value.sum(dim=1) > 0), weight, 0.0)
+        summed = -(counted * (value * picked).sum(dim=1)).sum()
+        term = summed / counted.sum().clamp(min=1e-6) if reduction == "per_level_mean" else summed / len(labels)
+        total = total + (1.0 if shares is None else shares[k]) * term
+    return total / len(log_probs) if reduction == "per_level_mean" else total
+
+
+def towards_uniform(log_probs: Sequence[Tensor], labels: Tensor, reduction: Reduction = "per_level_mean") -> Tensor:
+    """Cross-entropy of every known level with the uniform distribution: what label smoothing mixes in."""
+    total = log_probs[0].new_zeros(())
+    for log_p, y in zip(log_probs, labels.unbind(1), strict=True):
+        total = total + masked_mean(-torch.log_softmax(log_p, dim=1).mean(dim=1), y >= 0, reduction)
+    return total / len(log_probs) if reduction == "per_level_mean" else total
+
+
 def masked_mean(values: Tensor, known: Tensor, reduction: Reduction = "per_level_mean") -> Tensor:
     """Sum of the known values over their number, or over all of them with `per_sample`; 0 when none is known.
 

@@ -88,9 +88,12 @@ def read_metrics(run: Path) -> dict[str, Any]:
 # ---- checkpoints: tensors and plain values, never pickle -----------------------------------------------------------
 
 
-def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, epoch: int, history: History) -> None:
-    """The state after `epoch` whole epochs, written beside and renamed."""
+def save_checkpoint(
+    path: Path, network: nn.Module, optimizer: Optimizer, epoch: int, history: History, more: dict[str, Tensor]
+) -> None:
+    """The state after `epoch` whole epochs, written beside and renamed; `more` is whatever else is to be kept."""
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
+    tensors |= {f"more.{name}": value for name, value in more.items()}
     for i, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{name}": v for name, v in state.items() if isinstance(v, Tensor)}
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -98,8 +101,8 @@ def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, epoch:
         save_file(tensors, beside, metadata={"state": json.dumps({"epoch": epoch, "history": history})})
 
 
-def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> tuple[int, History]:
-    """Put a saved state back; gives the number of whole epochs done and their history."""
+def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> tuple[int, History, dict[str, Tensor]]:
+    """Put a saved state back; gives the number of whole epochs done, their history, and what else was kept."""
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
         state = json.loads(file.metadata()["state"])
@@ -110,4 +113,5 @@ def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> tup
             _, i, key = name.split(".", 2)
             saved.setdefault(int(i), {})[key] = value
     optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
-    return state["epoch"], state["history"]
+    more = {name.removeprefix("more."): value for name, value in tensors.items() if name.startswith("more.")}
+    return state["epoch"], state["history"], more

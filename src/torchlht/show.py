@@ -136,6 +136,11 @@ class EpochView:
         """One batch more."""
         self.bar.update(self.task, advance=1, epoch=epoch)
 
+    def say(self, text: str) -> None:
+        """Something worth a line of its own."""
+        if self.lines or self.live:
+            notes.print(text, soft_wrap=True)
+
     def epoch(self, epoch: int, text: str) -> None:
         """An epoch is over; `text` says how it went."""
         self.bar.update(self.task, description=text, epoch=min(epoch + 1, self.epochs))

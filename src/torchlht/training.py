@@ -41,7 +41,11 @@ from torchlht.hierarchy import Hierarchy
 from torchlht.methods import Estimator, create_method, find_method, method_options, parse_options
 from torchlht.model import Model, read_config
 from torchlht.runs import History, Run, load_checkpoint, save_checkpoint
+from torchlht.semi import Semi
+from torchlht.steps import Averaged, Step, begin_epoch
 from torchlht.vocabulary import Rule
+
+TEACHER = 0.99  # decay of the averaged weights that --semi posterior asks, where --ema does not say
 
 
 def train(args: TrainArgs) -> Path:
@@ -60,6 +64,7 @@ def train(args: TrainArgs) -> Path:
     samples = len(prepared.samples.index("train"))
     args = args.with_recipe(features=args.freeze or model.preprocess is None, samples=samples)
     taught = taught_samples(args, prepared.samples, model)
+    semi = make_semi(args, prepared.samples, model, taught)
     if not resuming:
         fabric.barrier()
         if fabric.is_global_zero:
@@ -68,7 +73,7 @@ def train(args: TrainArgs) -> Path:
         raise RunError(f"{run.path}: the data has changed since this run was started; train again under another --out")
     fabric.barrier()
     sets = make_sets(fabric, args, prepared.samples, model, taught)
-    history = fit(fabric, args, run, model, sets)
+    history = fit(fabric, args, run, model, sets, semi)
     finish(fabric, args, run, model, sets, history)
     return run.path
 
@@ -132,7 +137,9 @@ def prepare(args: TrainArgs) -> Prepared:
     samples = hold_out_test(samples, args.test_share)
     if not len(samples.index("train")):
         raise DataError(f"{args.data}: no training samples")
+    samples = args.make_perturbation().perturb_tree(samples)
     samples, kept = args.make_mask().apply(samples)
+    samples = args.make_perturbation().perturb_labels(samples)
     share = args.val if args.val is not None else (0.1 if args.select == "best" and not len(samples.index("val")) else 0.0)
     if share:
         held = draw_share(samples, samples.index("train"), share, seed=args.seed, purpose="val")
@@ -181,7 +188,7 @@ def build(args: TrainArgs, samples: Samples) -> Model:
     options = args.method_options()
     own = parse_options(args.method, args.option)
     if args.preset != "default":  # a preset speaks to every method; each takes what concerns it
-        options = {name: value for name, value in options.items() if name in method_options(args.method)}
+        options = {name: value for name, value in options.items() if name in method_options(args.method, common=True)}
     options |= own
     method = create_method(args.method, width, samples.hierarchy, **options)
     if isinstance(method, Estimator) and samples.features is None and not args.freeze:
@@ -230,10 +237,24 @@ def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
     that is fitted at once sees each of them once.
     """
     index = samples.index("train")
+    if args.semi != "none":
+        return index  # what a sample's labels do not teach, its target does
     learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
     if not learns.any():
         raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
     return index[learns] if isinstance(model.method, Estimator) else np.resize(index[learns], len(index))
+
+
+def make_semi(args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Semi | None:
+    """Targets for unknown labels, when they are asked for."""
+    if args.semi == "none":
+        return None
+    labels = samples.labels[taught]
+    if not (labels[:, 0] >= 0).any():
+        raise DataError(f"{args.data}: --semi {args.semi} needs some samples with a label at the finest level; there is none")
+    assert args.epochs is not None
+    ready = model.preprocess is None or args.freeze or model.backbone.pretrained
+    return Semi(args.semi, labels, samples.hierarchy, epochs=args.epochs, ready=ready)
 
 
 def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
@@ -284,23 +305,6 @@ def warm_features(args: TrainArgs, samples: Samples) -> None:
 # ---- fit -----------------------------------------------------------------------------------------------------------
 
 
-class Step(nn.Module):
-    """One forward pass with its loss, as a single call, so that DDP sees all of it."""
-
-    def __init__(self, network: nn.Module, model: Model) -> None:
-        super().__init__()
-        self.network = network
-        self._loss = model.method.loss
-
-    def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and per level how many of the known labels were hit and how many there were: (K, 2)."""
-        prediction = self.network(x)
-        known = labels >= 0
-        chosen = prediction.chosen()
-        hits = torch.stack([((chosen == labels) & known).sum(dim=0), known.sum(dim=0)], dim=1)
-        return self._loss(prediction, labels), hits
-
-
 def make_optimizer(args: TrainArgs, model: Model) -> Optimizer:
     """Two learning rates: the method's, and the backbone's, which is a tenth of it when the backbone is pretrained."""
     assert args.lr is not None
@@ -315,44 +319,76 @@ def make_optimizer(args: TrainArgs, model: Model) -> Optimizer:
     return SGD(groups, momentum=0.9, weight_decay=args.weight_decay)
 
 
-def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> History:
+def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
     """All epochs, with a checkpoint after each; starts where the last checkpoint ended."""
     if isinstance(model.method, Estimator):
-        return fit_at_once(fabric, args, run, model, sets)
+        return fit_at_once(fabric, args, run, model, sets, semi)
     optimizer = make_optimizer(args, model)
     done, history = 0, History()
-    step = Step(sets.network, model)
+    step = Step(sets.network, model, mixup=args.mixup, smoothing=args.label_smoothing, shares=semi.shares if semi else ())
     step, optimizer = fabric.setup(step, optimizer)
-    if run.last.is_file():
-        done, history = load_checkpoint(run.last, sets.network, optimizer)
+    averaged = Averaged(sets.network, args.ema or TEACHER) if args.ema or (semi and semi.needs_teacher) else None
+    kept = averaged.network if averaged and args.ema else sets.network
     assert args.epochs is not None
-    logger = make_logger(fabric, args, run)
     steps = len(batches_of(args, sets, epoch=0))
+    if run.last.is_file():
+        done, history, more = load_checkpoint(run.last, sets.network, optimizer)
+        if averaged:
+            averaged.restore(more, done * steps)
+        if semi:
+            semi.restore({name.removeprefix("semi."): value for name, value in more.items() if name.startswith("semi.")})
+    logger = make_logger(fabric, args, run)
     quiet = args.quiet or not fabric.is_global_zero
     with show.EpochView(args.epochs, steps, start=done, quiet=quiet) as view:
         for epoch in range(done, args.epochs):
-            row = train_epoch(fabric, args, model, sets, step, optimizer, epoch, view)
+            started = time.monotonic()
+            found = {}
+            if semi:
+                asked = averaged.network if averaged else sets.network
+                found = begin_epoch(
+                    semi, asked, sets.train, seed=args.seed, epoch=epoch, device=fabric.device, workers=sets.workers
+                )
+                if found:
+                    view.say(propagated_text(semi, found))
+            before = time.monotonic() - started
+            row = train_epoch(fabric, args, model, sets, step, optimizer, epoch, view, semi, averaged) | found
+            row["seconds"] += before
             if sets.val is not None:
-                row |= validate(fabric, model, sets, sets.val)
+                row |= validate(fabric, model, kept, sets, sets.val)
             history.append(row)
             if fabric.is_global_zero:
-                keep_epoch(args, run, sets.network, optimizer, history)
+                more = averaged.state() if averaged else {}
+                more |= {f"semi.{name}": value for name, value in semi.state().items()} if semi else {}
+                keep_epoch(args, run, sets.network, kept, optimizer, history, more)
             if logger:
                 logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch + 1)
             view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
             fabric.barrier()
+    if kept is not sets.network:
+        sets.network.load_state_dict(kept.state_dict())
     return history
 
 
-def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets) -> History:
-    """What stands in for epochs with a method that sees all samples at once; its history has one row."""
+def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
+    """What stands in for epochs with a method that sees all samples at once; its history has one row.
+
+    Unknown labels are filled in with the likeliest classes of their targets, and from the model's own it learns a second time.
+    """
     assert isinstance(model.method, Estimator)
     assert isinstance(sets.train, FeatureSet)
-    started = time.monotonic()
-    model.method.fit(sets.train.x, sets.train.labels, seed=args.seed)
-    row: dict[str, float] = {"epoch": 1, "seconds": time.monotonic() - started}
+    started, row = time.monotonic(), {"epoch": 1.0}
+    x, labels = sets.train.x, sets.train.labels
+    turns = [0, semi.trusted] if semi and semi.needed and semi.needs_teacher else [0]
+    for epoch in turns:
+        if semi:
+            with torch.no_grad():
+                row |= semi.begin(epoch, lambda: x, lambda: [(np.arange(len(x)), model.method(x).log_probs[0], None)])
+        seen = torch.from_numpy(semi.fill()) if semi and semi.targets else labels
+        learns = model.method.learns_from(seen)
+        model.method.fit(x[learns], seen[learns], seed=args.seed)
+    row["seconds"] = time.monotonic() - started
     if sets.val is not None:
-        row |= validate(fabric, model, sets, sets.val)
+        row |= validate(fabric, model, sets.network, sets, sets.val)
     if fabric.is_global_zero:
         run.write_history([row])
     return [row]
@@ -373,6 +409,8 @@ def train_epoch(
     optimizer: Optimizer,
     epoch: int,
     view: show.EpochView,
+    semi: Semi | None,
+    averaged: Averaged | None,
 ) -> dict[str, float]:
     """One pass over the training samples; gives its row of the history."""
     torch.manual_seed(np.random.SeedSequence([args.seed, epoch]).generate_state(1)[0].item())
@@ -386,13 +424,17 @@ def train_epoch(
     mine = [batch[fabric.global_rank :: fabric.world_size] for batch in batches if len(batch) >= fabric.world_size]
     total, hits, started = torch.zeros((), device=fabric.device), torch.zeros(len(model.hierarchy), 2), time.monotonic()
     hits = hits.to(fabric.device)
-    for x, labels in load(sets.train, mine, sets.workers):
-        loss, found = step(x.to(fabric.device), labels.to(fabric.device))
+    for rows, (x, labels) in zip(mine, load(sets.train, mine, sets.workers), strict=True):
+        target = semi.targets.at(torch.tensor(rows)).to(fabric.device) if semi and semi.targets else None
+        parts = (target.index, target.value, target.weight) if target else None
+        loss, found = step(x.to(fabric.device), labels.to(fabric.device), parts)
         optimizer.zero_grad()
         fabric.backward(loss)
         if args.clip:
             fabric.clip_gradients(step, optimizer, max_norm=args.clip)
         optimizer.step()
+        if averaged:
+            averaged.update(sets.network)
         total += loss.detach()
         hits += found
         view.step(epoch + 1)
@@ -415,10 +457,12 @@ def train_epoch(
     }
 
 
-def measure_on(fabric: Fabric, model: Model, sets: Sets, data: SampleSet, more_rules: Sequence[Rule] = ()) -> dict[str, Any]:
+def measure_on(
+    fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[Rule] = ()
+) -> dict[str, Any]:
     """All metrics on a set; with several processes each sample is seen by one of them."""
     return measure(
-        sets.network,
+        network,
         data,
         model.hierarchy,
         more_rules=more_rules,
@@ -429,19 +473,37 @@ def measure_on(fabric: Fabric, model: Model, sets: Sets, data: SampleSet, more_r
     )
 
 
-def validate(fabric: Fabric, model: Model, sets: Sets, data: SampleSet) -> dict[str, float]:
+def validate(fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet) -> dict[str, float]:
     """Accuracy on the validation samples, per level and on average."""
-    metrics = measure_on(fabric, model, sets, data)
+    metrics = measure_on(fabric, model, network, sets, data)
     levels = {f"val_{level['name']}": level["accuracy"] for level in metrics["levels"] if level["accuracy"] is not None}
     return {**levels, "val_mean": metrics["mean_accuracy"]}
 
 
-def keep_epoch(args: TrainArgs, run: Run, network: nn.Module, optimizer: Optimizer, history: History) -> None:
-    """Checkpoint and history, the best weights first: a kill in between repeats the epoch and writes the same again."""
+def keep_epoch(
+    args: TrainArgs,
+    run: Run,
+    network: nn.Module,
+    kept: nn.Module,
+    optimizer: Optimizer,
+    history: History,
+    more: dict[str, Tensor],
+) -> None:
+    """Checkpoint and history, the best weights first: a kill in between repeats the epoch and writes the same again.
+
+    Args:
+        args: the options.
+        run: where to.
+        network: what is trained.
+        kept: what is kept of it in the end: itself, or its average.
+        optimizer: its optimizer.
+        history: the epochs so far.
+        more: other tensors that training needs to go on.
+    """
     if args.select == "best" and best_epoch(history) == len(history):
         with replacing(run.best) as beside:
-            save_file({n: v.detach().cpu().contiguous() for n, v in network.state_dict().items()}, beside)
-    save_checkpoint(run.last, network, optimizer, len(history), history)
+            save_file({n: v.detach().cpu().contiguous() for n, v in kept.state_dict().items()}, beside)
+    save_checkpoint(run.last, network, optimizer, len(history), history, more)
     run.write_history(history)
 
 
@@ -464,6 +526,15 @@ def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:
     return f"loss {row['loss']:.3f}  {part}: {'  '.join(levels)}  {row['images_per_second']:,.0f} img/s"
 
 
+def propagated_text(semi: Semi, found: dict[str, float]) -> str:
+    """What was found out about propagated labels, in a line."""
+    count = int((semi.labels[:, 0] < 0).sum())
+    return (
+        f"{count:,} samples without a finest label take part with what their neighbours are"
+        f" · {show.percent(found['propagated_right'])} right on {found['propagated_checked']:.0f} labels set aside"
+    )
+
+
 # ---- keep ----------------------------------------------------------------------------------------------------------
 
 
@@ -473,10 +544,17 @@ def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, 
     if args.select == "best" and not at_once:
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
-    metrics = measure_on(fabric, model, sets, sets.test, more_rules=args.rules) if args.test else {}
+    metrics = measure_on(fabric, model, sets.network, sets, sets.test, more_rules=args.rules) if args.test else {}
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:
         metrics["validation"] = {n: v for n, v in history[chosen - 1].items() if n.startswith("val_")}
+    rounds = [row for row in history if "propagated_right" in row]
+    if rounds:
+        metrics["propagated"] = {
+            "right": rounds[-1]["propagated_right"],
+            "checked": int(rounds[-1]["propagated_checked"]),
+            "rounds": len(rounds),
+        }
     metrics["train_seconds"] = sum(row["seconds"] for row in history)
     steps = 0 if at_once else len(history) * len(batches_of(args, sets, epoch=0))
     metrics["seconds_per_step"] = metrics["train_seconds"] / steps if steps else None

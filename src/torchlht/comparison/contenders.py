@@ -6,9 +6,15 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
+from torchlht.args import TrainArgs
 from torchlht.errors import ConfigError, LHTError, MissingExtraError
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import Estimator, create_method, find_method, list_methods, parse_options
+from torchlht.methods.base import check_option
+from torchlht.vocabulary import SemiName
+
+TRAINING = {"semi": str, "mixup": float, "label_smoothing": float, "ema": float, "weight_decay": float, "epochs": int}
+"""Options of training, not of a method, that contenders may differ in; with their types."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +24,33 @@ class Contender:
     Attributes:
         label: as the user wrote it: lht, or lht:gamma=1.
         method: the registered name.
-        option: the options as NAME=VALUE.
+        option: the method's options as NAME=VALUE.
+        training: options of training as NAME=VALUE.
     """
 
     label: str
     method: str
     option: tuple[str, ...] = ()
+    training: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, word: str) -> Contender:
+        """From a name with options: lht:gamma=1:semi=both."""
+        name, *pairs = word.split(":")
+        training = tuple(pair for pair in pairs if pair.partition("=")[0] in TRAINING)
+        return cls(word, name, tuple(pair for pair in pairs if pair not in training), training)
+
+    def training_options(self) -> dict[str, Any]:
+        """`training` as fields of TrainArgs."""
+        found: dict[str, Any] = {}
+        for pair in self.training:
+            name, _, text = pair.partition("=")
+            try:
+                found[name] = TRAINING[name](text)
+            except ValueError:
+                raise ConfigError(f"option {name} of {self.label} is {text!r}: it takes a number") from None
+        check_option("semi", found.get("semi", "none"), SemiName)
+        return found
 
     @property
     def at_once(self) -> bool:
@@ -58,8 +85,7 @@ def find_contenders(words: list[str], hierarchy: Hierarchy, *, features: bool) -
     left_out: dict[str, None] = {}
     for word in words:
         if word != "all" and "*" not in word:
-            name, *option = word.split(":")
-            found[word] = Contender(word, name, tuple(option))
+            found[word] = Contender.parse(word)
             check(found[word], hierarchy, features=features)
             continue
         names = list_methods("*" if word == "all" else word)
@@ -85,3 +111,4 @@ def check(contender: Contender, hierarchy: Hierarchy, *, features: bool) -> None
         if not features:
             raise ConfigError(f"{name} learns from features: compare with --freeze, or on an .npz of features")
     create_method(name, 8, hierarchy, **options)
+    TrainArgs(**contender.training_options())  # checks them

@@ -138,7 +138,7 @@ def cell_options(
         seed=seed,
         quiet=True,
         track=False,
-        **common_options(args),
+        **common_options(args) | contender.training_options(),
     )
     if lr is None or candidate.lr_factor == 1:
         return options

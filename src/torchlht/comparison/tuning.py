@@ -37,7 +37,7 @@ def candidates(contender: Contender) -> list[Candidate]:
     """Everything that is tried for a contender: learning rates × its own grid."""
     grid = contender.grid()
     factors = (1.0,) if contender.at_once else LR_FACTORS
-    defaults = method_options(contender.method)
+    defaults = method_options(contender.method, common=True)
     near_first = [sorted(options, key=lambda value: value != defaults[name]) for name, options in grid.items()]
     values = [[f"{name}={value}" for value in options] for name, options in zip(grid, near_first, strict=True)]
     return [Candidate(factor, option) for factor in factors for option in itertools.product(*values)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,10 @@ class FeatureSet(Dataset[Batch]):
     def set_epoch(self, seed: int, epoch: int) -> None:
         """Features are not augmented."""
 
+    def view(self, *_: int) -> FeatureSet:
+        """See `ImageSet.view`; features look the same every time."""
+        return self
+
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The features (B, d) and labels (B, K) at these positions."""
         return self.x[index], self.labels[index]
@@ -61,6 +66,15 @@ class ImageSet(Dataset[Batch]):
         """Augmentation of a sample depends on the seed, the epoch and the sample alone, so a resumed run repeats it."""
         self.seed, self.epoch = seed, epoch
 
+    def view(self, *moment: int) -> ImageSet:
+        """The same pictures as they are; or, given a seed and an epoch, in another augmentation than in that epoch's steps."""
+        self._decode_all()
+        other = copy.copy(self)
+        other.augment = self.augment and bool(moment)
+        if moment:
+            other.set_epoch(moment[0], -1 - moment[1])
+        return other
+
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The pictures (B, 3, size, size) and labels (B, K) at these positions."""
         images = torch.stack([self._cropped(int(i)) for i in index])
@@ -70,15 +84,17 @@ class ImageSet(Dataset[Batch]):
         image = self._decoded(i)
         if not self.augment:
             return centre_crop(image, self.spec)
-        return random_crop(image, self.spec, np.random.default_rng([self.seed, self.epoch, i]))
+        moment = [self.seed, self.epoch, i] if self.epoch >= 0 else [self.seed, -self.epoch, i, 1]
+        return random_crop(image, self.spec, np.random.default_rng(moment))
 
     def _decoded(self, i: int) -> Tensor:
-        if not self.in_memory:
-            return decode(self.paths[i], self.spec)
-        if self._kept is None:
+        self._decode_all()
+        return self._kept[i] if self._kept is not None else decode(self.paths[i], self.spec)
+
+    def _decode_all(self) -> None:
+        if self.in_memory and self._kept is None:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 self._kept = list(pool.map(lambda path: decode(path, self.spec), self.paths))
-        return self._kept[i]
 
 
 SampleSet = FeatureSet | ImageSet

@@ -3,6 +3,7 @@
 from torchlht.methods.base import (
     Entry,
     Estimator,
+    InputNorm,
     Method,
     aliases_of,
     create_method,
@@ -39,6 +40,7 @@ __all__ = [
     "Flat",
     "HiClass",
     "Implied",
+    "InputNorm",
     "LHTCoarseToFine",
     "LHTHead",
     "Logistic",

@@ -35,6 +35,38 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(x)
 
 
+class InputNorm(BatchNorm):
+    """BatchNorm of a method's features, then dropout where that is asked for: what is dropped is set to the average.
+
+    Attributes:
+        dropout: share of features that is dropped in training.
+        noisy: drop outside of training, too, for a second look at the same sample.
+    """
+
+    dropout, noisy = 0.0, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, d) to (B, d)."""
+        return F.dropout(super().forward(x), self.dropout, self.training or self.noisy)
+
+
+class Classifier(nn.Linear):
+    """The last linear layer before classes: plain, or cosines of features and a class's weights, times a learned scale."""
+
+    log_scale: Tensor | None = None
+
+    def use_cosine(self) -> None:
+        """From now on cosines."""
+        self.log_scale = nn.Parameter(torch.full((), math.log(16.0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, w) to (B, classes)."""
+        if self.log_scale is None:
+            return super().forward(x)
+        cosine = F.linear(F.normalize(x, dim=1), F.normalize(self.weight, dim=1))
+        return self.log_scale.exp() * cosine + self.bias
+
+
 class Neck(nn.Module):
     """BatchNorm – Linear – BatchNorm – ELU, then either the same features for every level or K equal chunks.
 
@@ -57,7 +89,7 @@ class Neck(nn.Module):
         if self.split:
             width = -(-width // levels) * levels
         self.width = width // levels if self.split else width
-        self.layers = nn.Sequential(BatchNorm(in_features), nn.Linear(in_features, width), BatchNorm(width), nn.ELU())
+        self.layers = nn.Sequential(InputNorm(in_features), nn.Linear(in_features, width), BatchNorm(width), nn.ELU())
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_features) to one (B, width) tensor per level, fine first."""
@@ -110,6 +142,12 @@ class Method(nn.Module):
     def learns_from(self, labels: Tensor) -> Tensor:
         """(B,) bool: which samples teach this method anything, given their (B, K) labels. The others are not trained on."""
         return (labels >= 0).any(dim=1)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """(B, in_features) to what it has made of them before its classes: the neck's output, where there is a neck."""
+        neck = getattr(self, "neck", None)
+        found: Tensor = neck.layers(features) if isinstance(neck, Neck) else features
+        return found
 
     def scalars(self) -> dict[str, float]:
         """Quantities worth a curve in the training history, such as γ of each transition."""
@@ -204,16 +242,21 @@ def find_method(name: str) -> Entry:
     return found
 
 
-def method_options(name: str) -> dict[str, Any]:
-    """The options a method takes, with their defaults."""
+COMMON_OPTIONS: dict[str, Any] = {"input_dropout": 0.0, "cosine": False}
+"""Options of every method that is trained by steps; see `regularise`."""
+
+
+def method_options(name: str, *, common: bool = False) -> dict[str, Any]:
+    """The options a method takes, with their defaults; with `common` those that all methods take as well."""
     entry = find_method(name)
     parameters = inspect.signature(entry.cls).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} | entry.options
+    own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} | entry.options
+    return own if not common or issubclass(entry.cls, Estimator) else own | COMMON_OPTIONS
 
 
 def parse_options(name: str, pairs: Sequence[str]) -> dict[str, Any]:
     """Options written as `name=value`, in the types of a method's defaults: `parse_options("hxe", ["alpha=0.3"])`."""
-    known, found = method_options(name), {}
+    known, found = method_options(name, common=True), {}
     for pair in pairs:
         option, equals, text = pair.partition("=")
         if not equals:
@@ -234,10 +277,34 @@ def _typed(method: str, option: str, text: str, kind: type[Any]) -> Any:
 
 def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: Any) -> Method:
     """A method by name, e.g. `create_method("lht", 2048, tree, gamma=6.0)`."""
-    entry, known = find_method(name), method_options(name)
+    entry, known = find_method(name), method_options(name, common=True)
     for option in options:
         if option not in known:
             raise ConfigError(f"method {name} has no option {option!r}: {suggestion(option, known)}")
-    method = entry.cls(in_features, hierarchy, **{**entry.options, **options})
+    own = {option: value for option, value in options.items() if option not in COMMON_OPTIONS}
+    method = entry.cls(in_features, hierarchy, **{**entry.options, **own})
     method.name = name
+    regularise(method, **{option: value for option, value in options.items() if option in COMMON_OPTIONS})
     return method
+
+
+def regularise(method: Method, *, input_dropout: float = 0.0, cosine: bool = False) -> None:
+    """What can be asked of every method that is trained by steps.
+
+    Args:
+        method: what to change, in place.
+        input_dropout: share of its features that is dropped in training, from 0 to below 1.
+        cosine: classes by the cosine between features and their weights, times a learned scale.
+    """
+    if not 0 <= input_dropout < 1:
+        raise ConfigError(f"input_dropout is {input_dropout}: a share from 0 to below 1")
+    norms = [module for module in method.modules() if isinstance(module, InputNorm)]
+    classifiers = [module for module in method.modules() if isinstance(module, Classifier)]
+    if input_dropout and not norms:
+        raise ConfigError(f"method {method.name} has no neck whose input could be dropped; leave input_dropout at 0")
+    if cosine and not classifiers:
+        raise ConfigError(f"method {method.name} has no linear classifier that could be a cosine; leave cosine off")
+    for norm in norms:
+        norm.dropout = input_dropout
+    for classifier in classifiers if cosine else ():
+        classifier.use_cosine()

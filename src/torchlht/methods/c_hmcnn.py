@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_binary_cross_entropy
-from torchlht.methods.base import Method, Neck, register, start_rare
+from torchlht.methods.base import Classifier, Method, Neck, register, start_rare
 from torchlht.prediction import Prediction
 from torchlht.transition import widened
 
@@ -63,7 +63,7 @@ class CHMCNN(Method):
         super().__init__(in_features, hierarchy)
         self.mil, self.drop_masked_samples = mil, drop_masked_samples
         self.neck = Neck(in_features, 1, width=width)
-        self.head = nn.Linear(width, sum(hierarchy.sizes))
+        self.head = Classifier(width, sum(hierarchy.sizes))
         start_rare(self.head, hierarchy.sizes)
 
     def forward(self, features: Tensor) -> ConstrainedPrediction:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.methods.base import Method, Neck, register
+from torchlht.methods.base import Classifier, Method, Neck, register
 from torchlht.prediction import Prediction
 from torchlht.transition import widened
 from torchlht.vocabulary import Reduction
@@ -32,7 +32,7 @@ class FGoN(Method):
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
         self.neck = Neck(in_features, len(hierarchy), features="split", width=width)
-        self.heads = nn.ModuleList(nn.Linear((k + 1) * self.neck.width, size) for k, size in enumerate(hierarchy.sizes))
+        self.heads = nn.ModuleList(Classifier((k + 1) * self.neck.width, size) for k, size in enumerate(hierarchy.sizes))
 
     def forward(self, features: Tensor) -> Prediction:
         """See `Method.forward`."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_binary_cross_entropy, masked_cross_entropy
-from torchlht.methods.base import BatchNorm, Method, Neck, check_option, register, start_rare
+from torchlht.methods.base import BatchNorm, Classifier, Method, Neck, check_option, register, start_rare
 from torchlht.prediction import Prediction
 from torchlht.transition import widened
 from torchlht.vocabulary import Activation
@@ -81,8 +81,8 @@ class HMCN(Method):
         depth = len(hierarchy)
         self.flow = nn.ModuleList(layer(width + (hidden if h else 0)) for h in range(depth))  # coarse first
         self.inner = nn.ModuleList(layer(hidden) for _ in hierarchy.sizes)
-        self.local = nn.ModuleList(nn.Linear(hidden, size) for size in hierarchy.sizes[::-1])
-        self.everywhere = nn.Linear(hidden, sum(hierarchy.sizes))
+        self.local = nn.ModuleList(Classifier(hidden, size) for size in hierarchy.sizes[::-1])
+        self.everywhere = Classifier(hidden, sum(hierarchy.sizes))
         if activation == "sigmoid":
             start_rare(self.everywhere, hierarchy.sizes)
             for head in self.local:

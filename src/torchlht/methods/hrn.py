@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_mean
-from torchlht.methods.base import Method, Neck, register
+from torchlht.methods.base import Classifier, Method, Neck, register
 from torchlht.prediction import Prediction
 from torchlht.transition import sum_children, widened
 
@@ -54,8 +54,8 @@ class HRN(Method):
         self.branches = nn.ModuleList(
             nn.Sequential(Neck(in_features, 1, width=width).layers, nn.Linear(width, embedding)) for _ in hierarchy.sizes
         )
-        self.heads = nn.ModuleList(nn.Linear(embedding, size) for size in hierarchy.sizes)
-        self.finest = nn.Linear(embedding, hierarchy.sizes[0])
+        self.heads = nn.ModuleList(Classifier(embedding, size) for size in hierarchy.sizes)
+        self.finest = Classifier(embedding, hierarchy.sizes[0])
 
     def forward(self, features: Tensor) -> StatePrediction:
         """See `Method.forward`. Coarser levels are the sigmoids, the finest is the softmax."""

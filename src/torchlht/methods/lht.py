@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import confusion, masked_cross_entropy
-from torchlht.methods.base import Method, Neck, check_option, register, variant
+from torchlht.methods.base import Classifier, Method, Neck, check_option, register, variant
 from torchlht.prediction import Prediction
 from torchlht.transition import TransitionNetwork, create_transition, widened
 from torchlht.vocabulary import Confusion, Features, Reduction, TransitionName
@@ -78,7 +78,7 @@ class LHTHead(Method):
         self.confusion: Confusion = confusion
         self.confusion_weight = confusion_weight
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
-        self.classifier = nn.Linear(self.neck.width, hierarchy.sizes[0])
+        self.classifier = Classifier(self.neck.width, hierarchy.sizes[0])
         self.steps = nn.ModuleList(
             create_transition(transition, self.neck.width, hierarchy, level, rank=rank, gamma=gamma, bias=bias)
             for level in range(len(hierarchy) - 1)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import confusion, masked_cross_entropy
-from torchlht.methods.base import Method, Neck, register
+from torchlht.methods.base import Classifier, Method, Neck, register
 from torchlht.methods.lht import PAPER, check_confusion
 from torchlht.prediction import Prediction
 from torchlht.transition import Transition, create_transition, widened
@@ -68,7 +68,7 @@ class LHTCoarseToFine(Method):
         self.confusion: Confusion = confusion
         self.confusion_weight = confusion_weight
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
-        self.classifier = nn.Linear(self.neck.width, hierarchy.sizes[-1])
+        self.classifier = Classifier(self.neck.width, hierarchy.sizes[-1])
         self.steps = nn.ModuleList(
             create_transition("low_rank", self.neck.width, hierarchy, k, rank=rank, gamma=gamma, bias=bias, down=True)
             for k in range(len(hierarchy) - 1)

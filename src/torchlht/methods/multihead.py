@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.methods.base import Method, Neck, register, variant
+from torchlht.methods.base import Classifier, Method, Neck, register, variant
 from torchlht.prediction import Prediction
 from torchlht.transition import widened
 from torchlht.vocabulary import Features, Reduction
@@ -39,7 +39,7 @@ class MultiHead(Method):
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
-        self.heads = nn.ModuleList(nn.Linear(self.neck.width, size) for size in hierarchy.sizes)
+        self.heads = nn.ModuleList(Classifier(self.neck.width, size) for size in hierarchy.sizes)
 
     def forward(self, features: Tensor) -> Prediction:
         """See `Method.forward`."""

@@ -1,0 +1,85 @@
+"""Faults made on purpose, to measure what they do: trees with classes in wrong places, coarse labels that are wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchlht.data.samples import Ints, Samples, draw
+from torchlht.errors import ConfigError
+from torchlht.hierarchy import Hierarchy
+from torchlht.vocabulary import Perturb
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """What is made wrong, and how much of it. A function of the data, the share and the seed alone.
+
+    Attributes:
+        kind: `rewired` moves finest classes to a random other parent, and labels follow: a tree that looks do not support.
+            `stale` moves them in the tree only: labels are right, and the tree that methods are given contradicts them.
+        share: share of the finest classes that are moved, 0 to 1.
+        noise: share of the training samples without a finest label whose other labels are replaced by those of a random
+            other class.
+        seed: which, and where to.
+    """
+
+    kind: Perturb = "none"
+    share: float = 0.0
+    noise: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ConfigError(f"--perturb-share is {self.share}: a share of the finest classes, from 0 to 1")
+        if not 0 <= self.noise <= 1:
+            raise ConfigError(f"--label-noise is {self.noise}: a share of the samples without a finest label, from 0 to 1")
+
+    def perturb_tree(self, samples: Samples) -> Samples:
+        """The samples with another tree; to be called before labels are hidden."""
+        if self.kind == "none" or len(samples.hierarchy) < 2:
+            return samples
+        tree = rewire(samples.hierarchy, self.share, self.seed)
+        if self.kind == "stale":
+            return dataclasses.replace(samples, hierarchy=tree)
+        labels = samples.labels.copy()
+        known = labels[:, 0] >= 0
+        for k in range(1, len(tree)):
+            labels[known, k] = tree.ancestors(k)[labels[known, 0]]
+        return dataclasses.replace(samples, hierarchy=tree, labels=labels)
+
+    def perturb_labels(self, samples: Samples) -> Samples:
+        """The samples with wrong coarse labels; to be called after labels are hidden."""
+        if not self.noise:
+            return samples
+        labels, tree = samples.labels.copy(), samples.hierarchy
+        known = labels >= 0
+        deepest = np.where(known.any(axis=1), known.argmax(axis=1), 0)
+        coarse = np.flatnonzero((samples.split == "train") & (deepest > 0))
+        strata = samples.strata()
+        chosen = draw(
+            [samples.keys[i] for i in coarse],
+            [strata[i] for i in coarse],
+            lambda _, n: round(n * self.noise),
+            seed=self.seed,
+            purpose="noise",
+        )
+        random = np.random.default_rng([self.seed, 2])
+        for i in coarse[chosen].tolist():
+            level = int(deepest[i])
+            wrong = (labels[i, level] + random.integers(1, max(tree.sizes[level], 2))) % tree.sizes[level]
+            labels[i, level:] = [tree.ancestors(k, of=level)[wrong] for k in range(level, len(tree))]
+        return dataclasses.replace(samples, labels=labels)
+
+
+def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
+    """The tree with a share of its finest classes moved to a random other parent. No parent is left without children."""
+    parents: Ints = tree.parents[0].copy()
+    moved = draw(tree.classes[0], ["all"] * len(parents), lambda _, n: round(n * share), seed=seed, purpose="rewire")
+    random = np.random.default_rng([seed, 1])
+    for j in np.flatnonzero(moved).tolist():
+        if np.sum(parents == parents[j]) > 1 and tree.sizes[1] > 1:
+            parents[j] = (parents[j] + random.integers(1, tree.sizes[1])) % tree.sizes[1]
+    return Hierarchy(levels=tree.levels, classes=tree.classes, parents=[parents, *tree.parents[1:]])
