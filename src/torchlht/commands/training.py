@@ -14,7 +14,7 @@ from torchlht.comparison import compare
 from torchlht.comparison.results import shown_results
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
-from torchlht.methods import aliases_of, create_method, find_method, list_methods, method_options
+from torchlht.methods import aliases_of, create_method, find_method, list_methods, method_options, regularise
 from torchlht.runs import read_metrics
 from torchlht.training import train
 
@@ -85,8 +85,8 @@ def one_method(name: str, tree: Hierarchy, in_features: int) -> str:
     lines += [f"a variant with {set_here}"] if set_here else []
     lines.append(f"parameters: {parameters(name, tree, in_features)} for {tree.describe()} on {in_features} features")
     lines += ["", "options, with --option NAME=VALUE:"]
-    meanings = option_texts(entry.cls.__doc__ or "")
-    for option, default in method_options(name).items():
+    meanings = option_texts(regularise.__doc__ or "") | option_texts(entry.cls.__doc__ or "")
+    for option, default in method_options(name, common=True).items():
         tuned = f"   (--tune tries {', '.join(map(str, entry.grid[option]))})" if option in entry.grid else ""
         lines.append(f"  {option}={default}{tuned}\n      {meanings.get(option, '')}")
     return "\n".join(lines)

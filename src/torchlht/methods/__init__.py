@@ -1,6 +1,7 @@
 """One file per method, one registered class each. Importing this package registers them all."""
 
 from torchlht.methods.base import (
+    COMMON_OPTIONS,
     Entry,
     Estimator,
     InputNorm,
@@ -12,6 +13,7 @@ from torchlht.methods.base import (
     method_options,
     parse_options,
     register,
+    regularise,
     variant,
 )
 from torchlht.methods.c_hmcnn import CHMCNN
@@ -31,6 +33,7 @@ from torchlht.methods.soft_labels import SoftLabels
 
 __all__ = [
     "CHMCNN",
+    "COMMON_OPTIONS",
     "HMCN",
     "HRN",
     "HXE",
@@ -55,5 +58,6 @@ __all__ = [
     "method_options",
     "parse_options",
     "register",
+    "regularise",
     "variant",
 ]

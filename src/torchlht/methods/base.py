@@ -149,6 +149,11 @@ class Method(nn.Module):
         found: Tensor = neck.layers(features) if isinstance(neck, Neck) else features
         return found
 
+    @property
+    def can_drop(self) -> bool:
+        """Whether its input can be dropped: whether it has a neck."""
+        return any(isinstance(module, InputNorm) for module in self.modules())
+
     def scalars(self) -> dict[str, float]:
         """Quantities worth a curve in the training history, such as γ of each transition."""
         return {}
@@ -298,13 +303,13 @@ def regularise(method: Method, *, input_dropout: float = 0.0, cosine: bool = Fal
     """
     if not 0 <= input_dropout < 1:
         raise ConfigError(f"input_dropout is {input_dropout}: a share from 0 to below 1")
-    norms = [module for module in method.modules() if isinstance(module, InputNorm)]
     classifiers = [module for module in method.modules() if isinstance(module, Classifier)]
-    if input_dropout and not norms:
+    if input_dropout and not method.can_drop:
         raise ConfigError(f"method {method.name} has no neck whose input could be dropped; leave input_dropout at 0")
     if cosine and not classifiers:
         raise ConfigError(f"method {method.name} has no linear classifier that could be a cosine; leave cosine off")
-    for norm in norms:
-        norm.dropout = input_dropout
+    for module in method.modules():
+        if isinstance(module, InputNorm):
+            module.dropout = input_dropout
     for classifier in classifiers if cosine else ():
         classifier.use_cosine()

@@ -89,7 +89,7 @@ def propagate(
 
 def _targets(x: Tensor, labels: Ints, hierarchy: Hierarchy, rounds: int, shrinkage: float, k: int, fitted: bool) -> Targets:
     blocks = find_blocks(labels, hierarchy)
-    targets = one_hot(labels)
+    targets = one_hot(labels, width=min(MOST, max((len(block.leaves) for block in blocks), default=1)))
     members = _parents(labels, hierarchy)  # before there are targets, the metric is that within known coarse classes
     for _ in range(rounds + 1):
         z = whiten(x, members, shrinkage)
@@ -110,12 +110,12 @@ def with_ancestors(labels: Ints, hierarchy: Hierarchy) -> Ints:
     return filled
 
 
-def one_hot(labels: Ints) -> Targets:
-    """Targets that are the known finest labels, and nothing for other samples."""
+def one_hot(labels: Ints, width: int = 1) -> Targets:
+    """Targets that are the known finest labels, and nothing for other samples, with room for `width` classes each."""
     fine = torch.from_numpy(labels[:, :1])
-    value = torch.zeros(len(labels), MOST)
+    value = torch.zeros(len(labels), width)
     value[:, 0] = (fine[:, 0] >= 0).float()
-    index = torch.zeros(len(labels), MOST, dtype=torch.int64)
+    index = torch.zeros(len(labels), width, dtype=torch.int64)
     index[:, :1] = fine.clamp(min=0)
     return Targets(index, value, value[:, 0])
 
