@@ -107,6 +107,8 @@ def _samples(run: Path, model: Model, data: str | Path | None) -> Samples:
     if data is not None:
         return read_data(data, hierarchy=model.hierarchy)
     args = TrainArgs.from_dict(read_config(run)["train"])
-    tree = model.hierarchy if args.perturb == "none" else Hierarchy.read(args.hierarchy) if args.hierarchy else None
+    tree: Hierarchy | None = model.hierarchy
+    if args.perturb != "none":  # read as it was before it was perturbed
+        tree = Hierarchy.read(args.hierarchy, args.level_names()) if args.hierarchy else None
     samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
     return args.make_perturbation().perturb_tree(hold_out_test(samples, args.test_share))

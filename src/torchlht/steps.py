@@ -72,11 +72,13 @@ class Step(nn.Module):
         (method,) = self._method
         loss = method.loss(prediction, labels)
         if self.smoothing:
-            uniform = towards_uniform(prediction.log_probs, labels, method.reduction)
+            uniform = towards_uniform(prediction.log_probs, method.visible(labels), method.reduction)
             loss = (1 - self.smoothing) * loss + self.smoothing * uniform
         if target is not None:
             above = [self.get_buffer(f"ancestors_{k}") for k in range(labels.shape[1])]
-            loss = loss + soft_cross_entropy(prediction.log_probs, labels, *target, above, method.reduction, self._shares)
+            loss = loss + soft_cross_entropy(
+                prediction.log_probs, labels, *target, above, method.reduction, self._shares or None
+            )
         return loss
 
 

@@ -561,13 +561,9 @@ def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, 
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:
         metrics["validation"] = {n: v for n, v in history[chosen - 1].items() if n.startswith("val_")}
-    rounds = [row for row in history if "propagated_right" in row]
-    if rounds:
-        metrics["propagated"] = {
-            "right": rounds[-1]["propagated_right"],
-            "checked": int(rounds[-1]["propagated_checked"]),
-            "rounds": len(rounds),
-        }
+    for row in history:
+        if "propagated_right" in row:
+            metrics["propagated"] = {"right": row["propagated_right"], "checked": int(row["propagated_checked"])}
     metrics["train_seconds"] = sum(row["seconds"] for row in history)
     steps = 0 if at_once else len(history) * len(batches_of(args, sets, epoch=0))
     metrics["seconds_per_step"] = metrics["train_seconds"] / steps if steps else None

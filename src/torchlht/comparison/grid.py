@@ -129,6 +129,9 @@ def cell_options(
     args: CompareArgs, contender: Contender, mask: float, seed: int, out: Path, candidate: Candidate, lr: float | None
 ) -> TrainArgs:
     """The options of one run: the common ones, and what the contender and the candidate say."""
+    common = common_options(args) | contender.training_options()
+    if contender.at_once:
+        common["input_dropout"] = None  # it has no steps to drop anything in
     options = TrainArgs(
         args.data,
         out,
@@ -138,7 +141,7 @@ def cell_options(
         seed=seed,
         quiet=True,
         track=False,
-        **common_options(args) | contender.training_options(),
+        **common,
     )
     if lr is None or candidate.lr_factor == 1:
         return options

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchlht.data.samples import Ints, Samples, draw
+from torchlht.data.samples import Ints, Samples, draw, hashed
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
 from torchlht.vocabulary import Perturb
@@ -78,8 +78,9 @@ def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
     """The tree with a share of its finest classes moved to a random other parent. No parent is left without children."""
     parents: Ints = tree.parents[0].copy()
     moved = draw(tree.classes[0], ["all"] * len(parents), lambda _, n: round(n * share), seed=seed, purpose="rewire")
-    random = np.random.default_rng([seed, 1])
-    for j in np.flatnonzero(moved).tolist():
-        if np.sum(parents == parents[j]) > 1 and tree.sizes[1] > 1:
-            parents[j] = (parents[j] + random.integers(1, tree.sizes[1])) % tree.sizes[1]
+    by_name = sorted(range(tree.sizes[1]), key=lambda i: tree.classes[1][i])
+    for j in sorted(np.flatnonzero(moved).tolist(), key=lambda j: tree.classes[0][j]):
+        if np.sum(parents == parents[j]) > 1:
+            others = [i for i in by_name if i != parents[j]]
+            parents[j] = others[hashed(seed, "rewire to", tree.classes[0][j]) % len(others)] if others else parents[j]
     return Hierarchy(levels=tree.levels, classes=tree.classes, parents=[parents, *tree.parents[1:]])

@@ -91,12 +91,13 @@ def draw(keys: Sequence[str], strata: Sequence[str], count: Callable[[str, int],
         members.setdefault(stratum, []).append(i)
     chosen = np.zeros(len(keys), dtype=bool)
     for stratum, inside in members.items():
-        ranked = sorted(inside, key=lambda i: (_hash(seed, purpose, keys[i]), keys[i]))
+        ranked = sorted(inside, key=lambda i: (hashed(seed, purpose, keys[i]), keys[i]))
         chosen[ranked[: count(stratum, len(inside))]] = True
     return chosen
 
 
-def _hash(seed: int, purpose: str, key: str) -> int:
+def hashed(seed: int, purpose: str, key: str) -> int:
+    """A number that depends on these alone, for choices that must not depend on any order."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{purpose}/{key}".encode(), digest_size=8).digest())
 
 
@@ -107,7 +108,7 @@ def draw_share(samples: Samples, among: Ints, share: float, *, seed: int, purpos
     """
 
     def count(stratum: str, n: int) -> int:
-        luck = _hash(seed, purpose, stratum) / 2**64
+        luck = hashed(seed, purpose, stratum) / 2**64
         return min(int(n * share + luck), n - 1)
 
     strata = samples.strata()

@@ -36,7 +36,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class InputNorm(BatchNorm):
-    """BatchNorm of a method's features, then dropout where that is asked for: what is dropped is set to the average.
+    """BatchNorm of a method's features, then dropout where that is asked for: on one scale, a zero is about average.
 
     Attributes:
         dropout: share of features that is dropped in training.
@@ -53,7 +53,11 @@ class InputNorm(BatchNorm):
 class Classifier(nn.Linear):
     """The last linear layer before classes: plain, or cosines of features and a class's weights, times a learned scale."""
 
-    log_scale: Tensor | None = None
+    log_scale: Tensor | None
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self.register_parameter("log_scale", None)
 
     def use_cosine(self) -> None:
         """From now on cosines."""
@@ -138,6 +142,10 @@ class Method(nn.Module):
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
         """A scalar to minimise. `labels` are (B, K), fine first, -1 where unknown."""
         return masked_cross_entropy(prediction.log_probs, labels, self.reduction)
+
+    def visible(self, labels: Tensor) -> Tensor:
+        """(B, K) labels without those that it makes nothing of."""
+        return labels
 
     def learns_from(self, labels: Tensor) -> Tensor:
         """(B,) bool: which samples teach this method anything, given their (B, K) labels. The others are not trained on."""

@@ -30,9 +30,13 @@ class Flat(Marginal):
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
         """Cross-entropy of the finest level, on the common scale: coarse labels count as unknown."""
+        return masked_cross_entropy(prediction.log_probs, self.visible(labels), self.reduction)
+
+    def visible(self, labels: Tensor) -> Tensor:
+        """Fine labels; see `Method.visible`."""
         fine_only = labels.clone()
         fine_only[:, 1:] = -1
-        return masked_cross_entropy(prediction.log_probs, fine_only, self.reduction)
+        return fine_only
 
     def learns_from(self, labels: Tensor) -> Tensor:
         """Samples with a fine label; see `Method.learns_from`."""

@@ -101,6 +101,12 @@ class SoftLabels(Marginal):
             unknown = unknown & (y < 0)
         return total / len(self.hierarchy) if self.reduction == "per_level_mean" else total
 
+    def visible(self, labels: Tensor) -> Tensor:
+        """Fine labels, or all when `soft_coarse` is on; see `Method.visible`."""
+        fine_only = labels.clone()
+        fine_only[:, 1:] = -1
+        return fine_only if self.soft_coarse == "off" else labels
+
     def learns_from(self, labels: Tensor) -> Tensor:
         """Samples with a fine label, or with any when `soft_coarse` is on; see `Method.learns_from`."""
         return labels[:, 0] >= 0 if self.soft_coarse == "off" else super().learns_from(labels)

@@ -49,7 +49,7 @@ def _among(x: Tensor, own: Tensor, there: Tensor, k: int) -> tuple[Tensor, Tenso
         similar = x[part] @ x[there].T
         similar[part.unsqueeze(1) == there.unsqueeze(0)] = -2.0
         best, order = similar.topk(take, dim=1)
-        width = min(k, take - 1) if take <= k else k
+        width = min(k, take - 1)
         cosines[start : start + step, :width] = best[:, :width]
         found[start : start + step, :width] = there[order[:, :width]]
     return cosines, found
@@ -64,7 +64,8 @@ def _cells(x: Tensor, *, centres: int, probes: int, rounds: int = 5) -> tuple[li
         sums = torch.zeros_like(middle).index_add_(0, nearest, x)
         middle = torch.where(sums.norm(dim=1, keepdim=True) > 0, torch.nn.functional.normalize(sums, dim=1), middle)
     cells = [torch.from_numpy(rows) for rows in _grouped(nearest.numpy(), centres)]
-    return cells, (middle @ middle.T).topk(min(probes, centres), dim=1).indices
+    own_first = (middle @ middle.T).fill_diagonal_(torch.inf)
+    return cells, own_first.topk(min(probes, centres), dim=1).indices
 
 
 def _grouped(group: Any, groups: int) -> list[Any]:

@@ -28,8 +28,8 @@ def whiten(x: Tensor, members: Any, shrinkage: float = 0.5) -> Tensor:
     sums = torch.from_numpy(members.T @ x.numpy())  # (groups, d)
     own = torch.from_numpy(members.sum(axis=1)).unsqueeze(1)
     scatter = ((x * own).T @ x - (sums / mass.unsqueeze(1)).T @ sums) / mass.sum()
-    size = scatter.diagonal().mean().clamp(min=1e-12)
-    scatter = (1 - shrinkage) * scatter + shrinkage * size * torch.eye(len(scatter))
-    scatter = (scatter + scatter.T) / 2
-    root = torch.linalg.cholesky(scatter + 1e-6 * size * torch.eye(len(scatter)))
+    size = scatter.diagonal().mean().clamp(min=0)
+    rounding = 1e-4 * x.square().mean() + 1e-12  # of a difference of large numbers, when classes hardly vary at all
+    scatter = (1 - shrinkage) * (scatter + scatter.T) / 2 + (shrinkage * size + rounding) * torch.eye(len(scatter))
+    root = torch.linalg.cholesky(scatter)
     return F.normalize(torch.linalg.solve_triangular(root, x.T, upper=False).T, dim=1)

@@ -190,7 +190,8 @@ def fill_block(
 def spread_inside(targets: Targets, block: Block, z: Tensor, local: Tensor, k: int) -> Tensor:
     """What reaches a block's samples along the graph of all samples under its class: (n, m) shares of the `local` classes."""
     inside = np.concatenate([block.rows, block.deeper])
-    known = targets.at(torch.from_numpy(block.deeper)).matrix(int(block.leaves.max()) + 1)[:, block.leaves]
+    deeper = targets.at(torch.from_numpy(block.deeper))
+    known = deeper.matrix(1 + max(int(block.leaves.max()), int(targets.index.max())))[:, block.leaves]
     known = known @ diags_array(1 / known.sum(axis=0).clip(min=1e-9))  # every class starts with the same amount
     seeds = vstack([csr_array((len(block.rows), len(block.leaves)), dtype=np.float32), known])
     ties = affinity(*neighbours(z[torch.from_numpy(inside)], k))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchlht.data.samples import Ints
 from torchlht.hierarchy import Hierarchy
-from torchlht.semi.propagation import POWER, propagate
+from torchlht.semi.propagation import POWER, propagate, with_ancestors
 from torchlht.semi.targets import MOST, Targets, combine, find_blocks, possible, posterior
 from torchlht.vocabulary import SemiName
 
@@ -30,6 +30,7 @@ class Semi:
     """
 
     def __init__(self, kind: SemiName, labels: Ints, hierarchy: Hierarchy, *, epochs: int, ready: bool) -> None:
+        labels = with_ancestors(labels, hierarchy)
         self.kind, self.labels, self.hierarchy = kind, labels, hierarchy
         third = math.ceil(epochs / 3)
         self.trusted = third  # the model's own targets start here
