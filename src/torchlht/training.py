@@ -391,7 +391,7 @@ def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: S
     assert isinstance(sets.train, FeatureSet)
     started, row = time.monotonic(), {"epoch": 1.0}
     x, labels = sets.train.x, sets.train.labels
-    turns = [0, semi.trusted] if semi and semi.needed and semi.needs_teacher else [0]
+    turns = [0, max(semi.rounds) + 1] if semi and semi.needed and semi.needs_teacher else [0]  # its features stay the same
     for epoch in turns:
         if semi:
             with torch.no_grad():
