@@ -31,8 +31,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "input dropout 0.3": {"input_dropout": 0.3},
     "input dropout 0.5": {"input_dropout": 0.5},
     "mixup 0.2": {"input_dropout": 0.0, "mixup": 0.2},
-    "mixup 1": {"input_dropout": 0.0, "mixup": 1.0},
-    "weight decay 0.00005": {"input_dropout": 0.0, "weight_decay": 5e-5},
     "weight decay 0.005": {"input_dropout": 0.0, "weight_decay": 5e-3},
     "label smoothing 0.1": {"input_dropout": 0.0, "label_smoothing": 0.1},
     "averaged weights 0.99": {"input_dropout": 0.0, "ema": 0.99},
