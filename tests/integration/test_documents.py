@@ -58,6 +58,7 @@ def test_the_commands_of_the_readme_run_in_order_and_its_python_after_them(workp
         main(shortened(command))
     assert {path.name for path in (workplace / "runs").iterdir()} == {
         "birds",
+        "semi",
         "frozen",
         "tuned",
         "compare",
