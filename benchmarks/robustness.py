@@ -31,7 +31,6 @@ STUDIES: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"rewired{s}": (METHODS, {"perturb": "rewired", "perturb_share": s}) for s in (0.1, 0.4)},
     **{f"noise{s}": (METHODS, {"label_noise": s}) for s in (0.05, 0.3)},
     "options": (",".join(["lht-simplified", *OPTIONS]), {}),
-    "stale0.3": ("multihead,marginal,lht,lht:gamma=1", {"perturb": "stale", "perturb_share": 0.3}),
 }
 PANELS = {
     "finest classes under a wrong parent": ["clean", "rewired0.1", "rewired0.4"],
