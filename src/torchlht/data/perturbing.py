@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchlht.data.samples import Ints, Samples, draw, hashed
+from torchlht.data.samples import Ints, Samples, deepest_known, draw, hashed
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
 from torchlht.vocabulary import Perturb
@@ -55,9 +55,8 @@ class Perturbation:
         if not self.noise:
             return samples
         labels, tree = samples.labels.copy(), samples.hierarchy
-        known = labels >= 0
-        deepest = np.where(known.any(axis=1), known.argmax(axis=1), 0)
-        coarse = np.flatnonzero((samples.split == "train") & (deepest > 0))
+        deepest = deepest_known(labels)
+        coarse = np.flatnonzero((samples.split == "train") & (deepest > 0) & (deepest < len(tree)))
         strata = samples.strata()
         chosen = draw(
             [samples.keys[i] for i in coarse],

@@ -62,11 +62,9 @@ class Samples:
     def strata(self) -> list[str]:
         """Each sample's deepest known class, as "level/name": what splits and masks are balanced over."""
         tree = self.hierarchy
-        known = self.labels >= 0
-        deepest = np.where(known.any(axis=1), known.argmax(axis=1), -1)
         return [
-            f"{tree.levels[k]}/{tree.classes[k][row[k]]}" if k >= 0 else "unlabelled"
-            for k, row in zip(deepest.tolist(), self.labels, strict=True)
+            f"{tree.levels[k]}/{tree.classes[k][row[k]]}" if k < len(tree) else "unlabelled"
+            for k, row in zip(deepest_known(self.labels).tolist(), self.labels, strict=True)
         ]
 
     def fingerprint(self) -> str:
@@ -78,6 +76,13 @@ class Samples:
             state = path.stat()
             digest.update(f"{key}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
         return digest.hexdigest()
+
+
+def deepest_known(labels: Ints) -> Ints:
+    """(N,) the finest level at which each row of (N, K) labels is known; K where it is nowhere."""
+    known = labels >= 0
+    deepest: Ints = np.where(known.any(axis=1), known.argmax(axis=1), labels.shape[1])
+    return deepest
 
 
 def draw(keys: Sequence[str], strata: Sequence[str], count: Callable[[str, int], int], *, seed: int, purpose: str) -> Bools:

@@ -19,7 +19,7 @@ import torch
 from scipy.sparse import csr_array, diags_array, vstack
 from torch import Tensor
 
-from torchlht.data.samples import Ints
+from torchlht.data.samples import Ints, deepest_known
 from torchlht.hierarchy import Hierarchy
 from torchlht.semi.graph import affinity, neighbours, spread
 from torchlht.semi.metric import even, whiten
@@ -123,8 +123,7 @@ def one_hot(labels: Ints, width: int = 1) -> Targets:
 def _parents(labels: Ints, hierarchy: Hierarchy) -> Any:
     """(N, groups) sparse: each sample in its deepest known class above the finest level, or in one group for all."""
     above = labels[:, 1:] if labels.shape[1] > 1 else np.full((len(labels), 1), -1)
-    known = above >= 0
-    level = np.where(known.any(axis=1), known.argmax(axis=1), above.shape[1])
+    level = deepest_known(above)
     starts = np.cumsum([0, *hierarchy.sizes[1:]])
     padded = np.concatenate([above, np.zeros((len(above), 1), dtype=above.dtype)], axis=1)
     group = starts[np.minimum(level, len(starts) - 1)] + padded[np.arange(len(above)), level]
@@ -219,8 +218,7 @@ def _held_out(labels: Ints, hierarchy: Hierarchy) -> Ints:
 
 def hidden_alike(labels: Ints, held: Ints) -> Ints:
     """Labels of which some are hidden as deep as they are on the samples that have no finest label, in the same proportions."""
-    known = labels >= 0
-    deepest = np.where(known.any(axis=1), known.argmax(axis=1), labels.shape[1])
+    deepest = deepest_known(labels)
     as_deep = np.random.default_rng(0).choice(deepest[deepest > 0], len(held))
     fewer = labels.copy()
     fewer[held] = np.where(np.arange(labels.shape[1]) < as_deep[:, None], -1, labels[held])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torchlht.data.samples import Ints
+from torchlht.data.samples import Ints, deepest_known
 from torchlht.hierarchy import Hierarchy
 
 MOST = 64  # finest classes that are kept per sample
@@ -107,8 +107,7 @@ def find_blocks(labels: Ints, hierarchy: Hierarchy) -> list[Block]:
 
 
 def _blocks(labels: Ints, hierarchy: Hierarchy) -> Iterator[Block]:
-    depth, known = len(hierarchy), labels >= 0
-    deepest = np.where(known.any(axis=1), known.argmax(axis=1), depth)
+    depth, deepest = len(hierarchy), deepest_known(labels)
     for level in range(1, depth):
         up = hierarchy.ancestors(level)
         for label in np.unique(labels[deepest == level, level]).tolist():
