@@ -1,4 +1,7 @@
-"""Networks that turn pictures into features: any timm model, one whose weights need no hub, a small one, or none."""
+"""Networks that turn pictures into features: any timm model, one whose weights need no hub, a small one, or none.
+
+And one that turns features into better ones: `linear`.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from torch import Tensor, nn
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import BackboneError, MissingExtraError, suggestion
 
-OWN = ("none", "small", "efficientnet_lite0")
+OWN = ("none", "linear", "small", "efficientnet_lite0")
 
 
 class Backbone(nn.Module):
-    """Pictures (B, 3, size, size) to features (B, num_features); or features to themselves, for `none`.
+    """Pictures (B, 3, size, size) to features (B, num_features); or features to themselves (`none`) or others (`linear`).
 
     Attributes:
         name: what it was made from.
@@ -46,6 +49,14 @@ class Backbone(nn.Module):
         assert isinstance(features, Tensor)
         return features
 
+    def look_at(self, size: int) -> None:
+        """Make a network that is built for one size of picture, as transformers are, take another; the rest take any."""
+        resize: Any = getattr(self.network, "set_input_size", None)
+        if resize and self.preprocess is not None and size != self.preprocess.size:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # timm's own, about how it interpolates positions
+                resize(img_size=(size, size))
+
     def key(self) -> str:
         """A hash of the weights: with the preprocessing and the data, it names a feature cache."""
         digest = hashlib.sha256(self.name.encode())
@@ -67,8 +78,13 @@ def _width(network: nn.Module, size: int) -> int:
     return int(shape[1])
 
 
-def create_backbone(name: str, *, pretrained: bool = True) -> Backbone:
-    """A backbone by name: `none`, `small`, `efficientnet_lite0`, or anything timm knows.
+def create_backbone(name: str, *, pretrained: bool = True, in_features: int = 0) -> Backbone:
+    """A backbone by name: `none`, `linear`, `small`, `efficientnet_lite0`, or anything timm knows.
+
+    Args:
+        name: which.
+        pretrained: start from trained weights, where there are any.
+        in_features: width of the features that `linear` takes and gives; others find theirs out.
 
     Raises:
         BackboneError: when the name is unknown or the weights cannot be fetched.
@@ -76,11 +92,23 @@ def create_backbone(name: str, *, pretrained: bool = True) -> Backbone:
     """
     if name == "none":
         return Backbone(name, nn.Identity(), None, pretrained=False)
+    if name == "linear":
+        return _linear(in_features)
     if name == "small":
         return Backbone(name, SmallNet(), Preprocess(size=56, resize=64), pretrained=False)
     if name == "efficientnet_lite0":
         return _efficientnet_lite0(pretrained)
     return _timm(name, pretrained)
+
+
+def _linear(width: int) -> Backbone:
+    """Features to features of the same width, at first to themselves: so fixed features are fine-tuned as a network is."""
+    layer = nn.Linear(width, width)
+    nn.init.eye_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    backbone = Backbone("linear", layer, None, pretrained=True)  # what it starts from is worth keeping
+    backbone.num_features = width
+    return backbone
 
 
 def _timm(name: str, pretrained: bool) -> Backbone:

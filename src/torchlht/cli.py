@@ -15,9 +15,13 @@ from torchlht.args import (
     CompareArgs,
     EvaluateArgs,
     HierarchyArgs,
+    LowshotArgs,
     MethodsArgs,
     PredictArgs,
+    PrepareArgs,
     PreviewArgs,
+    ReproduceArgs,
+    ReproduceListArgs,
     TrainArgs,
     preset,
 )
@@ -41,14 +45,22 @@ COMMANDS: dict[str, Command] = {
         PredictArgs, "inference:run_predict", "Predict classes at every level for pictures, folders or features."
     ),
     "compare": Command(CompareArgs, "training:run_compare", "Train several methods alike and say which differences are real."),
+    "lowshot": Command(
+        LowshotArgs, "lowshot:run_lowshot", "Tell new classes from a few examples each, with features trained on other classes."
+    ),
     "methods": Command(
         MethodsArgs, "training:run_methods", "List the methods: what each is, its size, its origin, its options."
+    ),
+    "reproduce": Command(ReproduceArgs, "reproducing:run_reproduce", "Run a table or figure of the paper again."),
+    "reproduce list": Command(
+        ReproduceListArgs, "reproducing:run_list", "List every table and figure of the paper that can be run again."
     ),
     "hierarchy show": Command(HierarchyArgs, "looking:run_hierarchy_show", "Draw a tree of classes with counts."),
     "hierarchy check": Command(HierarchyArgs, "looking:run_hierarchy_check", "List every fault of a tree of classes."),
     "data preview": Command(
         PreviewArgs, "looking:run_preview", "Count what is in a dataset and draw a contact sheet by class."
     ),
+    "data prepare": Command(PrepareArgs, "looking:run_prepare", "Check a benchmark's official archive and make it ready."),
 }
 
 

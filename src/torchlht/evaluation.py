@@ -14,6 +14,7 @@ from torchlht.args import TrainArgs
 from torchlht.data import Samples, read_data
 from torchlht.data.images import check_images
 from torchlht.data.loading import SampleSet, load, sample_set
+from torchlht.data.perturbing import with_prior
 from torchlht.data.samples import hold_out_test
 from torchlht.errors import DataError
 from torchlht.hierarchy import Hierarchy
@@ -107,8 +108,19 @@ def _samples(run: Path, model: Model, data: str | Path | None) -> Samples:
     if data is not None:
         return read_data(data, hierarchy=model.hierarchy)
     args = TrainArgs.from_dict(read_config(run)["train"])
-    tree: Hierarchy | None = model.hierarchy
-    if args.perturb != "none":  # read as it was before it was perturbed
-        tree = Hierarchy.read(args.hierarchy, args.level_names()) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
+    own = args.perturb == "none" and args.prior is None  # else read as it was before that
+    samples = read_as_trained(args, model.hierarchy if own else None)
     return args.make_perturbation().perturb_tree(hold_out_test(samples, args.test_share))
+
+
+def read_as_trained(args: TrainArgs, tree: Hierarchy | None = None) -> Samples:
+    """The data that options name, with the tree that methods are given: the labels' own unless there is a prior.
+
+    Args:
+        args: the options.
+        tree: the tree to read it with; the one that the options name, or else the data's own, by default.
+    """
+    if tree is None and args.hierarchy:
+        tree = Hierarchy.read(args.hierarchy, args.level_names())
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
+    return with_prior(samples, Hierarchy.read(args.prior)) if args.prior else samples

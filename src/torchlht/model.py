@@ -102,6 +102,8 @@ class Model(nn.Module):
         super().__init__()
         self.backbone, self.method, self.options = backbone, method, options
         self.preprocess = preprocess or backbone.preprocess
+        if self.preprocess is not None:
+            backbone.look_at(self.preprocess.size)
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -222,7 +224,7 @@ class Model(nn.Module):
         folder = _find(source)
         config = read_config(folder)["model"]
         hierarchy = Hierarchy.read(folder / TREE)
-        backbone = create_backbone(config["backbone"], pretrained=False)
+        backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
         method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
         preprocess = Preprocess.from_dict(config["preprocess"]) if config["preprocess"] else None
         model = cls(backbone, method, options=config["options"], preprocess=preprocess)

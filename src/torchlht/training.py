@@ -28,13 +28,13 @@ from torch.optim import SGD, AdamW, Optimizer
 from torchlht import show
 from torchlht.args import TrainArgs
 from torchlht.backbones import create_backbone
-from torchlht.data import NAMES, Samples, read_data
+from torchlht.data import NAMES, Samples
 from torchlht.data.images import check_images, write_problems
 from torchlht.data.loading import FeatureSet, SampleSet, epoch_batches, load, sample_set
 from torchlht.data.samples import Ints, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError
-from torchlht.evaluation import measure
+from torchlht.evaluation import measure, read_as_trained
 from torchlht.features import cache_path, frozen_features
 from torchlht.files import replacing, write_json
 from torchlht.hierarchy import Hierarchy
@@ -140,9 +140,7 @@ class Prepared:
 
 def prepare(args: TrainArgs) -> Prepared:
     """Read the data, look at every picture, set test samples aside, mask, set validation samples aside: in this order."""
-    hierarchy = Hierarchy.read(args.hierarchy, args.level_names()) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=hierarchy, levels=args.level_names())
-    samples, problems = check_images(samples, args.on_error)
+    samples, problems = check_images(read_as_trained(args), args.on_error)
     samples = hold_out_test(samples, args.test_share)
     if not len(samples.index("train")):
         raise DataError(f"{args.data}: no training samples")
@@ -184,9 +182,10 @@ def same_split(run: Run, prepared: Prepared) -> bool:
 
 def build(args: TrainArgs, samples: Samples) -> Model:
     """Backbone and method, as the options and the data have it."""
-    backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained)
+    in_features = 0 if samples.features is None else samples.features.shape[1]
+    backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained, in_features=in_features)
     if samples.features is not None:
-        width, spec = samples.features.shape[1], None
+        width, spec = in_features, None
     else:
         width, spec = backbone.num_features, backbone.preprocess
         assert spec is not None
@@ -200,7 +199,7 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         options = {name: value for name, value in options.items() if name in method_options(args.method, common=True)}
     options |= own
     method = create_method(args.method, width, samples.hierarchy, **options)
-    fixed, unknown = samples.features is not None or args.freeze, (samples.labels[samples.index("train"), 0] < 0).any()
+    fixed, unknown = backbone.name == "none" or args.freeze, (samples.labels[samples.index("train"), 0] < 0).any()
     if args.semi != "none" and fixed and unknown and "input_dropout" not in options and method.can_drop:
         options["input_dropout"] = SEMI_DROPOUT
         regularise(method, **{name: options[name] for name in options if name in COMMON_OPTIONS})
@@ -212,13 +211,13 @@ def build(args: TrainArgs, samples: Samples) -> Model:
 def backbone_name(args: TrainArgs, samples: Samples) -> str:
     """What `auto` stands for, and whether the choice fits the data."""
     if samples.features is not None:
-        if args.backbone not in ("auto", "none") and args.preset == "default":
+        if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
             raise ConfigError(f"--backbone {args.backbone} needs pictures; {args.data} holds features already")
         if args.freeze:
             raise ConfigError(f"--freeze is for pictures; {args.data} holds features already")
-        return "none"
-    if args.backbone == "none":
-        raise ConfigError(f"--backbone none is for features; {args.data} holds pictures")
+        return "linear" if args.backbone == "linear" else "none"
+    if args.backbone in ("none", "linear"):
+        raise ConfigError(f"--backbone {args.backbone} is for features; {args.data} holds pictures")
     if args.backbone == "auto":
         return "small" if args.data == "demo" else "resnet18"
     return args.backbone

@@ -257,6 +257,39 @@ def test_runs_on_faulty_trees_and_labels_evaluate_to_their_own_metrics(
     assert read(run)["levels"][-1]["accuracy"] > 0.25, "twice what guessing gives"
 
 
+@pytest.mark.parametrize("kind", ["renamed", "stale_prior"])
+def test_runs_with_exchanged_names_evaluate_to_their_own_metrics(birds: Path, tmp_path: Path, kind: str) -> None:
+    run = train(quick(birds, tmp_path / "run", perturb=kind, perturb_share=1.0, epochs=2))
+    assert torchlht.evaluate(run)["levels"] == read(run)["levels"]
+
+
+def test_a_renamed_tree_changes_nothing_but_names(birds: Path, tmp_path: Path) -> None:
+    """T = S has nothing that depends on a family's number, so all is the same; with learned transitions, up to seed noise."""
+    for method, tolerance in (("marginal", 1e-6), ("lht", 0.1)):
+        options = {"method": method, "epochs": 8}
+        plain = read(train(quick(birds, tmp_path / f"{method}-plain", **options)))
+        renamed = read(train(quick(birds, tmp_path / f"{method}-renamed", perturb="renamed", perturb_share=1.0, **options)))
+        for a, b in zip(plain["levels"], renamed["levels"], strict=True):
+            assert a["accuracy"] == pytest.approx(b["accuracy"], abs=tolerance)
+
+
+def test_names_that_a_stale_prior_gets_wrong_cost_a_fixed_transition_its_families(birds: Path, tmp_path: Path) -> None:
+    options = {"method": "marginal", "epochs": 8, "mask": 0.0}
+    right = read(train(quick(birds, tmp_path / "right", **options)))["levels"][1]["accuracy"]
+    wrong = read(train(quick(birds, tmp_path / "wrong", perturb="stale_prior", perturb_share=1.0, **options)))["levels"][1]
+    assert wrong["accuracy"] < right - 0.3
+
+
+def test_a_prior_from_a_file_is_what_methods_are_given_and_labels_stay(birds: Path, tmp_path: Path) -> None:
+    tree = torchlht.read_data(birds).hierarchy
+    other = torchlht.Hierarchy(levels=tree.levels, classes=tree.classes, parents=[np.roll(tree.parents[0], 2), tree.parents[1]])
+    other.write(tmp_path / "prior.json")
+    run = train(quick(birds, tmp_path / "run", prior=tmp_path / "prior.json", mask=0.0, epochs=8))
+    assert torchlht.load(run).hierarchy == other
+    assert torchlht.evaluate(run)["levels"] == read(run)["levels"]
+    assert read(run)["levels"][-1]["accuracy"] > 0.5, "the finest level does not need the tree"
+
+
 # ---- comparisons and the command line ------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from trees import hierarchies, quick, random_hierarchy, seeds
 
 from torchlht.args import TrainArgs
 from torchlht.data.masking import Mask
-from torchlht.data.perturbing import Perturbation, rewire
+from torchlht.data.perturbing import Perturbation, rename_level, rewire, with_prior
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy import Hierarchy
@@ -70,9 +70,19 @@ def test_no_parent_loses_all_its_children_and_for_that_at_most_one_class_of_each
         assert len(moved(tree, after)) >= asked - tree.sizes[1]
 
 
-def test_only_children_stay_where_they_are() -> None:
+def test_only_children_take_each_others_places_and_a_single_one_stays() -> None:
     tree = Hierarchy.from_parents([[0, 1, 2]])
-    assert rewire(tree, 1.0) == tree
+    assert len(moved(tree, rewire(tree, 1.0))) == 3
+    tree = Hierarchy.from_parents([[0, 1]])
+    assert rewire(tree, 0.5) == tree
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_in_a_tree_of_many_only_children_as_many_move_as_were_asked_for(seed: int) -> None:
+    tree = Hierarchy.from_parents([[min(i, 69) for i in range(100)]])  # 69 only children, as many as aircraft have
+    after = rewire(tree, 0.4, seed)
+    assert len(moved(tree, after)) == 40
+    assert set(after.parents[0].tolist()) == set(range(70))
 
 
 def test_with_a_single_parent_there_is_nowhere_to_go() -> None:
@@ -244,3 +254,77 @@ def test_options_of_training_are_refused_likewise() -> None:
         TrainArgs(perturb="stale", perturb_share=2.0)
     with pytest.raises(ConfigError, match=r"--label-noise is -1\.0"):
         TrainArgs(label_noise=-1.0)
+
+
+# ---- names ---------------------------------------------------------------------------------------------------------
+
+
+def groups(tree: Hierarchy) -> set[frozenset[str]]:
+    """The finest classes of each second finest one, without its name, and those of its parent."""
+    found = set()
+    for k in range(1, len(tree)):
+        up = tree.ancestors(k)
+        found |= {frozenset(np.array(tree.classes[0])[up == i].tolist()) for i in range(tree.sizes[k])}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_a_renamed_tree_is_the_same_but_for_names(share: float, seed: int) -> None:
+    tree = random_hierarchy(np.random.default_rng(seed), (40, 10, 3))
+    after, new = rename_level(tree, share, seed)
+    assert sorted(new.tolist()) == list(range(10))
+    assert np.sum(new != np.arange(10)) == 10 * share
+    assert after.classes == tree.classes
+    assert groups(after) == groups(tree)
+    assert after.parents[0].tolist() == new[tree.parents[0]].tolist()
+    assert [after.parents[1][new[i]] for i in range(10)] == tree.parents[1].tolist()
+    assert after.ancestors(2).tolist() == tree.ancestors(2).tolist()
+
+
+def test_the_coarsest_of_two_levels_can_be_renamed() -> None:
+    tree = random_hierarchy(np.random.default_rng(0), (12, 5))
+    after, new = rename_level(tree, 1.0)
+    assert after.parents[0].tolist() == new[tree.parents[0]].tolist()
+
+
+def test_renamed_labels_follow_the_tree_and_those_of_a_stale_prior_contradict_it() -> None:
+    samples = partly_labelled()
+    renamed = Perturbation("renamed", share=0.5).perturb_tree(samples)
+    assert renamed.hierarchy.fill(renamed.labels).tolist() == renamed.labels.tolist()
+    stale = Perturbation("stale_prior", share=0.5).perturb_tree(samples)
+    assert stale.hierarchy == samples.hierarchy
+    assert stale.labels.tolist() == renamed.labels.tolist()
+    moved = np.flatnonzero(rename_level(samples.hierarchy, 0.5)[1] != np.arange(4))
+    against = {int(s) for s, f, _ in stale.labels if s >= 0 and samples.hierarchy.parents[0][s] != f}
+    assert against == {s for s in range(16) if samples.hierarchy.parents[0][s] in moved}
+    assert stale.labels[:, [0, 2]].tolist() == samples.labels[:, [0, 2]].tolist()
+
+
+def test_a_prior_is_matched_by_names_and_leaves_labels_as_they_are() -> None:
+    samples = partly_labelled()
+    turned = random_order(rewire(samples.hierarchy, 0.5))
+    after = with_prior(samples, turned)
+    assert after.hierarchy == turned
+    for before, now in zip(samples.labels, after.labels, strict=True):
+        for k in range(3):
+            assert (before[k] < 0) == (now[k] < 0)
+            assert before[k] < 0 or samples.hierarchy.classes[k][before[k]] == turned.classes[k][now[k]]
+
+
+def random_order(tree: Hierarchy) -> Hierarchy:
+    """The same tree with its paths in another order."""
+    leaves = np.random.default_rng(1).permutation(tree.sizes[0])
+    paths = [[tree.classes[k][tree.path(j)[k]] for k in tree.top_down] for j in leaves]
+    return Hierarchy.from_paths(paths, tree.levels[::-1])
+
+
+def test_a_prior_with_other_classes_or_levels_is_refused() -> None:
+    samples = make()
+    fewer = Hierarchy.from_paths([("o0", "f0", "s00"), ("o1", "f9", "s90")], ["order", "family", "species"])
+    with pytest.raises(DataError, match="the prior has a species 's90' that made up has not"):
+        with_prior(samples, fewer)
+    with pytest.raises(DataError, match="has no class 's01'"):
+        with_prior(samples, Hierarchy.from_paths([("o0", "f0", "s00"), ("o1", "f3", "s30")], ["order", "family", "species"]))
+    with pytest.raises(DataError, match="the prior has the levels species, order; made up has species, family, order"):
+        with_prior(samples, Hierarchy.from_paths([("o0", "s00"), ("o1", "s01")], ["order", "species"]))

@@ -18,6 +18,7 @@ from torchlht.args import EvaluateArgs, PredictArgs
 from torchlht.data import NAMES, read_data
 from torchlht.data.embeddings import read_features
 from torchlht.data.images import Problem, find_problems, is_image
+from torchlht.data.packed import file_of
 from torchlht.errors import DataError
 from torchlht.evaluation import evaluate
 from torchlht.model import Model, Named
@@ -60,7 +61,7 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
         elif path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
         else:
-            found = [path] if path.exists() else sorted(Path(p) for p in glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns, too
+            found = [path] if file_of(path).exists() else sorted(Path(p) for p in glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns, too
         if not found:
             raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
         files += found

@@ -1,15 +1,17 @@
-"""`lht hierarchy show`, `lht hierarchy check`, `lht data preview`: looking before training, without waiting for torch."""
+"""`lht hierarchy show` and `check`, `lht data preview` and `prepare`: what comes before training, without waiting for torch."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from torchlht import show
-from torchlht.args import HierarchyArgs, PreviewArgs
+from torchlht.args import HierarchyArgs, PrepareArgs, PreviewArgs
 from torchlht.data import read_data
+from torchlht.data.benchmarks import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
 from torchlht.data.images import find_problems
 from torchlht.data.preview import contact_sheet
-from torchlht.errors import HierarchyError
+from torchlht.errors import ConfigError, HierarchyError
 from torchlht.hierarchy import Hierarchy
 
 
@@ -49,3 +51,41 @@ def run_preview(args: PreviewArgs) -> None:
     out = args.out or Path(f"preview-{samples.name}.png")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
     show.say(f"contact sheet: {out}")
+
+
+def run_prepare(args: PrepareArgs) -> None:
+    """Check a benchmark's official archive and write its table and tree, or list the benchmarks."""
+    if args.name == "list":
+        show.say(benchmarks_text())
+        return
+    benchmark = find_benchmark(args.name)
+    if args.root is None:
+        raise ConfigError(f"lht data prepare {args.name} needs --root DIR; {benchmark.title} is had from {benchmark.where}")
+    done = prepare(args.name, args.root, args.out, tree=args.tree, mode=args.mode, seed=args.seed)
+    splits = " · ".join(f"{split} {done.splits[split]:,}" for split in ("train", "val", "test") if split in done.splits)
+    show.say(f"{benchmark.title}: {show.plural(sum(done.splits.values()), 'picture')} ({splits})")
+    show.say(done.tree.describe())
+    show.say(f"written to {done.table.parent}: {', '.join(path.name for path in done.written)}")
+    show.say(f"next: {next_step(args, done)}")
+
+
+def next_step(args: PrepareArgs, done: Prepared) -> str:
+    """The command that uses what was prepared; one that was not written to the cache is named by its files."""
+    files = {path.name: shlex.quote(str(path)) for path in done.written}
+    words = ["lht train", args.name if args.out is None else f"{files[done.table.name]} --hierarchy {files[TREE]}"]
+    if TARGETS in files:
+        data = args.name if args.out is None else files[done.table.name]
+        words = ["lht lowshot", data, "--targets", files[TARGETS], "--out", f"runs/{args.name}"]
+    if PRIOR in files:
+        words += ["--prior", files[PRIOR]]
+    return " ".join(words)
+
+
+def benchmarks_text() -> str:
+    """Every benchmark: its levels, how many pictures it has, and where it is had from."""
+    width = max(map(len, BENCHMARKS))
+    return "\n".join(
+        f"{name:<{width}}  {benchmark.describe()}   ({benchmark.describe_splits()})\n"
+        f"{'':<{width}}  {benchmark.title}, from {benchmark.where}"
+        for name, benchmark in BENCHMARKS.items()
+    )

@@ -19,7 +19,7 @@ import torch
 import yaml
 
 from torchlht import show
-from torchlht.args import CommonArgs, CompareArgs, TrainArgs
+from torchlht.args import CompareArgs, TrainArgs
 from torchlht.comparison.contenders import Contender, find_contenders, run_name
 from torchlht.comparison.plot import draw_accuracy
 from torchlht.comparison.results import write_results
@@ -54,7 +54,7 @@ def compare(args: CompareArgs) -> None:
 
     >>> compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
     """
-    first = TrainArgs(args.data, mask=max(args.masks()), **common_options(args))
+    first = dataclasses.replace(args.common.over_preset(max(args.masks())), data=args.data)
     claim(args)
     prepared = prepare(first)  # every fault of the data shows here, once, before anything is trained
     features = prepared.samples.features is not None or args.common.freeze
@@ -83,11 +83,6 @@ def compare(args: CompareArgs) -> None:
 # ---- the grid ------------------------------------------------------------------------------------------------------
 
 
-def common_options(args: CompareArgs) -> dict[str, Any]:
-    """The options that are the same for every run."""
-    return {f.name: getattr(args.common, f.name) for f in dataclasses.fields(CommonArgs)}
-
-
 def cells(
     args: CompareArgs,
     contenders: Sequence[Contender],
@@ -103,7 +98,7 @@ def cells(
         lr: the learning rate that a candidate's factor refers to.
     """
     grid = []
-    for seed in range(args.seeds):
+    for seed in args.seed_list():
         for ratio in args.masks():
             for contender in contenders:
                 out = args.out / "runs" / run_name(contender.label, ratio, seed)
@@ -129,20 +124,19 @@ def cell_options(
     args: CompareArgs, contender: Contender, mask: float, seed: int, out: Path, candidate: Candidate, lr: float | None
 ) -> TrainArgs:
     """The options of one run: the common ones, and what the contender and the candidate say."""
-    common = common_options(args) | contender.training_options()
-    if contender.at_once:
-        common["input_dropout"] = None  # it has no steps to drop anything in
-    options = TrainArgs(
-        args.data,
-        out,
+    options = dataclasses.replace(
+        args.common.over_preset(mask),
+        data=args.data,
+        out=out,
         method=contender.method,
         option=(*contender.option, *candidate.option),
-        mask=mask,
         seed=seed,
         quiet=True,
         track=False,
-        **common,
+        **contender.training_options(),
     )
+    if contender.at_once:
+        options = dataclasses.replace(options, input_dropout=None)  # it has no steps to drop anything in
     if lr is None or candidate.lr_factor == 1:
         return options
     return dataclasses.replace(options, lr=lr * candidate.lr_factor)
@@ -175,10 +169,18 @@ def claim(args: CompareArgs) -> None:
 
 def settings(args: CompareArgs) -> dict[str, Any]:
     """What decides the results, as plain values."""
-    common = {name: str(value) if isinstance(value, Path) else value for name, value in common_options(args).items()}
+    every = dataclasses.asdict(args.common)
+    common = {name: str(value) if isinstance(value, Path) else value for name, value in every.items()}
     common["rules"] = list(args.common.rules)
     tuning = {"tune": args.tune, "tune_seeds": args.tune_seeds, "tune_val": args.tune_val} if args.tune else {}
-    return {"data": args.data, "methods": args.method_list(), "mask": args.masks(), "seeds": args.seeds, **tuning, **common}
+    return {
+        "data": args.data,
+        "methods": args.method_list(),
+        "mask": args.masks(),
+        "seeds": args.seed_list(),
+        **tuning,
+        **common,
+    }
 
 
 def read_settings(out: Path) -> dict[str, Any]:

@@ -87,12 +87,14 @@ class Results:
         methods: in the order of the file.
         masks: likewise.
         levels: coarse → fine.
+        seeds: in the order of the file.
         values: one list per figure, in the order of the seeds.
     """
 
     methods: list[str]
     masks: list[float]
     levels: list[str]
+    seeds: list[int]
     values: dict[tuple[str, float, str, str], list[float]]
 
     def get(self, method: str, mask: float, column: str, level: str | None = None) -> list[float]:
@@ -117,7 +119,8 @@ def read_results(out: Path) -> Results:
             if row[column]:
                 values.setdefault((method, mask, row["level"], column), []).append(float(row[column]))
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    return Results(methods, list(dict.fromkeys(float(row["mask"]) for row in rows)), levels, values)
+    masks, seeds = (list(dict.fromkeys(float(row[name]) for row in rows)) for name in ("mask", "seed"))
+    return Results(methods, masks, levels, [int(seed) for seed in seeds], values)
 
 
 # ---- which differences are real ------------------------------------------------------------------------------------
@@ -271,5 +274,5 @@ def shown_results(out: Path, data: str) -> Iterator[Table | str]:
     yield from (verdict.text(limit=5) for verdict in verdicts(results))
     yield f"accuracy in percent on test samples, mean ± standard deviation over seeds · {out / 'table.md'}, accuracy.png"
     best = results.at(results.masks[-1])[-1]
-    example = out / "runs" / run_name(best, results.masks[-1], 0)
+    example = out / "runs" / run_name(best, results.masks[-1], results.seeds[0])
     yield f"next: lht predict {example} {data} --limit 5   ·   lht evaluate {example}"

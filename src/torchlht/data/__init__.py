@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchlht.data.benchmarks import BENCHMARKS, prepared_table
 from torchlht.data.demo import write_demo
 from torchlht.data.embeddings import read_embeddings
 from torchlht.data.folder import read_folder
@@ -17,14 +18,15 @@ from torchlht.hierarchy import Hierarchy
 
 __all__ = ["Mask", "Samples", "read_data"]
 
-NAMES = ("demo",)
+NAMES = ("demo", *BENCHMARKS)
 
 
 def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels: Sequence[str] | None = None) -> Samples:
     """Read a dataset.
 
     Args:
-        source: a folder of pictures, a .csv/.tsv table, an .npz of features, or `demo`.
+        source: a folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a benchmark that was
+            prepared, such as `cub`.
         hierarchy: the tree to read it with; without one the data's own is used.
         levels: level names, coarse → fine, where the data does not name them or holds other columns too.
 
@@ -33,6 +35,9 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
         HierarchyError: when its labels do not form a tree, with every fault.
     """
     path = demo_path() if str(source) == "demo" else Path(source)
+    if str(source) in BENCHMARKS and not path.exists():
+        path = prepared_table(str(source))
+        hierarchy = hierarchy or (None if levels else Hierarchy.read(path.with_name("hierarchy.json")))
     if path.is_dir():
         samples = read_folder(path, hierarchy=hierarchy, levels=levels)
     elif not path.is_file():

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from torchlht.data.packed import file_of, open_packed, split_address
 from torchlht.data.samples import Samples
 from torchlht.errors import DataError
 from torchlht.files import cache_dir, write_json, write_text
@@ -42,7 +43,9 @@ def images_in(folder: Path) -> list[Path]:
 
 
 def open_image(path: Path) -> Image.Image:
-    """A picture as RGB, the right way up. Raises DataError when it cannot be decoded."""
+    """A picture as RGB, the right way up; FILE#N is one of the many in a file. Raises DataError when it cannot be decoded."""
+    if packed := split_address(path):
+        return to_rgb(open_packed(*packed))
     try:
         with Image.open(path) as image:
             image.load()
@@ -73,6 +76,12 @@ def _reason(error: Exception) -> str:
 
 def _try_decode(path: Path) -> str | None:
     """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size: all of the file is read."""
+    if packed := split_address(path):
+        try:
+            open_packed(*packed)
+        except DataError as error:
+            return str(error)
+        return None
     try:
         with Image.open(path) as image:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
@@ -86,7 +95,8 @@ def find_problems(paths: Sequence[Path]) -> list[Problem]:
     """Every picture that cannot be decoded. The answer is kept, and asked again only when a file has changed."""
     digest = hashlib.sha256()
     for path in paths:
-        state = path.stat() if path.exists() else None
+        file = file_of(path)
+        state = file.stat() if file.exists() else None
         digest.update(f"{path.resolve()}\0{state and (state.st_size, state.st_mtime_ns)}\n".encode())
     note = cache_dir() / "checked" / f"{digest.hexdigest()[:32]}.json"
     if note.is_file():

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from torchlht.data.packed import file_of
 from torchlht.errors import DataError
 from torchlht.hierarchy import Hierarchy
 
@@ -29,7 +30,7 @@ class Samples:
         keys: a name per sample that does not change when the data moves: a relative path, or a row number.
         labels: (N, K), fine first, -1 where unknown; the ancestors of a known label are always filled in.
         split: "train", "val" or "test" per sample.
-        images: a path per sample, or None for features.
+        images: a path per sample, FILE#N for one of the many in a file, or None for features.
         features: (N, d) float32, or None for pictures.
     """
 
@@ -73,7 +74,7 @@ class Samples:
         if self.features is not None:
             digest.update(self.features.tobytes())
         for key, path in zip(self.keys, self.images or (), strict=bool(self.images)):
-            state = path.stat()
+            state = file_of(path).stat()
             digest.update(f"{key}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 

@@ -8,6 +8,7 @@ c.jpg,,,Ivory Gull,test                         family and order follow from the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,11 +45,19 @@ def read_table_data(path: Path, *, hierarchy: Hierarchy | None, levels: Sequence
     return Samples(
         path.stem,
         tree,
-        tuple(files),
+        stable_keys(files),
         tree.fill(labels, where=where.__getitem__),
         np.array(_splits(table, where)),
         images=tuple(path.parent / file for file in files),
     )
+
+
+def stable_keys(files: Sequence[str]) -> tuple[str, ...]:
+    """Names that stay when the data moves: the paths, or, when all are absolute, what follows their longest common folder."""
+    if not all(Path(file).is_absolute() for file in files):
+        return tuple(files)
+    folder = os.path.commonpath([str(Path(file).parent) for file in files])
+    return tuple(Path(os.path.relpath(file, folder)).as_posix() for file in files)
 
 
 def _path_column(table: Table, path: Path) -> str:

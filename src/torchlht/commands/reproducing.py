@@ -1,0 +1,59 @@
+"""`lht reproduce`, `lht reproduce list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.table import Table
+
+from torchlht import show
+from torchlht.args import CompareArgs, ReproduceArgs, ReproduceListArgs
+from torchlht.errors import ConfigError
+from torchlht.reproduction.experiments import Experiment, list_experiments
+
+
+def run_reproduce(args: ReproduceArgs) -> None:
+    """Run a table or figure of the paper again, and show it beside the paper's."""
+    from torchlht.reproduction.running import reproduce
+
+    out = reproduce(args)
+    for part in shown(out):
+        show.say(part)
+
+
+def shown(out: Path) -> Iterator[Table | str]:
+    """table.md for the terminal: its table as a table, the rest but for pictures and code as it is."""
+    lines = (out / "table.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("|")]
+    if rows:
+        header, _, *body = rows
+        table = Table()
+        for i, name in enumerate(header):
+            table.add_column(name, justify="left" if i < 3 else "right", overflow="fold")
+        for row in body:
+            table.add_row(*row)
+        yield table
+    yield from (line for line in lines if line and not line.startswith(("|", "```", "$", "# ", "![")))
+    yield f"kept in {out}: {', '.join(path.name for path in sorted(out.iterdir()) if path.is_file())}"
+
+
+def run_list(args: ReproduceListArgs) -> None:
+    """Every table and figure of the paper, and the command that runs it again."""
+    found = list_experiments(args.pattern)
+    if not found:
+        raise ConfigError(f"no experiment has a name like {args.pattern!r}; lht reproduce list shows them all")
+    table = Table(box=None, pad_edge=False)
+    for name in ("name", "what", "data", "runs full / small"):
+        table.add_column(name, no_wrap=name in ("name", "data"), justify="right" if name.startswith("runs") else "left")
+    for experiment in found:
+        count = f"{runs(experiment, 'full')} / {runs(experiment, 'small')}" if experiment.parts else "–"
+        table.add_row(experiment.name, experiment.what, experiment.data, count)
+    show.out.print(table)
+    show.say("one of them: lht reproduce NAME --root ARCHIVE [--scale full|small]   ·   archives: lht data prepare list")
+
+
+def runs(experiment: Experiment, scale: str) -> int:
+    """How many models an experiment trains."""
+    seeds = CompareArgs("", Path(), seeds=experiment.seeds).seed_list()
+    return len(seeds) * sum(len(part.arms_at(scale)) * len(part.masks) for part in experiment.parts)
