@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from torchlht.errors import ConfigError, suggestion
 
+FROZEN = "efficientnet_lite0"  # whose features are used at small scale: its weights need no hub
 Where = Literal["levels", "all", "finest", "classes"]
 
 
@@ -84,6 +85,7 @@ class Experiment:
         draw: the pictures to draw afterwards, by name; see `figures`.
         pictures: whether it needs pictures, so that features alone will not do.
         seeds: as `lht compare --seeds` takes them.
+        over: what the spread is over.
         notes: what is to be known to read it: the paper's slips, and what we do instead.
     """
 
@@ -96,6 +98,7 @@ class Experiment:
     draw: str = ""
     pictures: bool = False
     seeds: str = "10,100,1"
+    over: str = "seeds"
     notes: tuple[str, ...] = ()
 
 
@@ -419,6 +422,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "ilsvrc-lowshot",
         table="lowshot-ilsvrc",
         seeds="1",
+        over="draws of the examples",
         notes=(
             "The paper's hierarchy has 1000/100/10 classes, the public code of KT 1000/200/40/8; --groups takes either. The "
             "source set is called support set in one place. λ is not given; ours is 0.",

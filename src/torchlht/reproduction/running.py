@@ -17,12 +17,10 @@ from torchlht.data.benchmarks import prepare_benchmark, prepared_table
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import write_text
 from torchlht.report import class_recalls, confusion_matrix, run_inputs
-from torchlht.reproduction.experiments import Arm, Experiment, Part, find_experiment
+from torchlht.reproduction.experiments import FROZEN, Arm, Experiment, Part, find_experiment
 from torchlht.reproduction.figures import DRAWINGS
 from torchlht.reproduction.lowshot import reproduce_lowshot
 from torchlht.reproduction.tables import Figure, document, part_figures, write_figures
-
-FROZEN = "efficientnet_lite0"
 
 
 @dataclass(frozen=True)

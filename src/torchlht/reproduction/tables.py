@@ -147,7 +147,7 @@ def document(experiment: Experiment, figures: Sequence[Figure], *, how: str, com
         parts.append(markdown(table_header(figures), table_rows(figures)))
         known = any(figure.paper is not None for figure in figures)
         beside = "in brackets the paper's figure for the same cell" if known else "the paper has no figure for any of these"
-        parts.append(f"In percent on test samples, mean ± standard deviation over seeds; {beside}. {SELECTION}")
+        parts.append(f"In percent on test samples, mean ± standard deviation over {experiment.over}; {beside}. {SELECTION}")
         if lines := [*order_lines(figures), *gain_lines(figures)]:
             parts += ["## The paper's order and ours", "\n".join(f"- {line}" for line in lines)]
     parts += pictures
