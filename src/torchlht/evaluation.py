@@ -90,7 +90,7 @@ def evaluate(
         workers: processes that decode pictures.
     """
     model = Model.from_pretrained(run)
-    samples = _samples(Path(run), model, data)
+    samples = run_samples(Path(run), model, data)
     samples, _ = check_images(samples, on_error)
     whole = split == "all" or (data is not None and split == "test" and not (samples.split == "test").any())
     chosen = samples if whole else samples.select(samples.index(split))
@@ -104,7 +104,8 @@ def evaluate(
     return measure(model, inputs, model.hierarchy, rule=rule, device=torch.device("cpu"), workers=workers)
 
 
-def _samples(run: Path, model: Model, data: str | Path | None) -> Samples:
+def run_samples(run: Path, model: Model, data: str | Path | None) -> Samples:
+    """The samples a run is measured on, with all their labels: other data, or its own as it was trained on."""
     if data is not None:
         return read_data(data, hierarchy=model.hierarchy)
     args = TrainArgs.from_dict(read_config(run)["train"])

@@ -428,7 +428,7 @@ def test_the_grad_cam_figure_has_a_row_per_picture_and_a_column_per_level(pictur
     for way in ("both", "T", "p1"):
         figure = gradcam_figure(model, files, labels=labels, through=way)
         assert len(figure.axes) == 3 * 4
-        assert_readable(figure)
+    assert_readable(figure)
     titles = [axes.get_title(loc="left") for axes in figure.axes[:4]]
     assert titles == ["picture", *reversed(TREE.levels)]
     shown = visible(as_batch(model, files), model.preprocess)

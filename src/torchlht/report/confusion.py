@@ -81,7 +81,7 @@ def confusion_figure(matrices: Mapping[str, Ints], tree: Hierarchy, level: int =
     """
     _check(matrices, tree, level)
     order, size = taxonomy_order(tree, level), tree.sizes[level]
-    side = fitting(size, max(1.6, min(0.17 * size, 4.0)))
+    side = fitting(size, max(1.8, min(0.17 * size, 4.0)))
     lines = 1
     with look():
         figure, [line] = panels(1, len(matrices), (side, side), gap=(0.3, 0), margin=(1.9, 1.9, 1.0, 0.9))

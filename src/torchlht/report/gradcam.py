@@ -28,7 +28,7 @@ from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.model import Model
 from torchlht.prediction import Prediction
 from torchlht.report.inputs import device_of
-from torchlht.report.look import HEAT, INK, RIGHT, WRONG, caption, look, panels, plain
+from torchlht.report.look import HEAT, INK, RIGHT, WRONG, caption, inches, look, panels, plain
 from torchlht.transition import DenseTransition, Transition
 
 Through = Literal["both", "T", "p1"]
@@ -115,6 +115,7 @@ def as_batch(model: Model, images: Pictures) -> Tensor:
 
 
 def _spec(model: Model) -> Preprocess:
+    """How pictures are prepared for a model; refuses one that takes features."""
     if model.preprocess is None:
         raise ConfigError("Grad-CAM needs a backbone that sees pictures; this model takes features")
     return model.preprocess
@@ -154,13 +155,16 @@ class _Watch(ExitStack):
         return self
 
     def _see_map(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """A hook: keep this output if it is a map; the last one stays."""
         if isinstance(output, Tensor) and _is_map(output, self._last()):
             self.output = output
 
     def _see_tokens(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        """A hook: keep the tokens."""
         self.output = output
 
     def _note(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """A hook: keep what every linear layer of the method gives."""
         self.linear.append(output)
 
     def _last(self) -> bool:
@@ -210,6 +214,7 @@ def _token_layer(network: nn.Module) -> nn.Module | None:
 
 
 def _is_map(x: Tensor, channels_last: bool) -> bool:
+    """Whether this has the shape of a feature map with more than one place."""
     return x.dim() == 4 and max(x.shape[1:3] if channels_last else x.shape[2:]) > 1
 
 
@@ -304,6 +309,4 @@ def _under(axes: Axes, name: str, share: str, colour: str) -> None:
     if len(text) > 24 and " " in text:
         middle = min((i for i, letter in enumerate(text) if letter == " "), key=lambda i: abs(i - len(text) / 2))
         text = f"{text[:middle].rstrip()}\n{text[middle + 1 :].lstrip()}"
-    axes.annotate(
-        text, (0, 0), (0, -4), xycoords="axes fraction", textcoords="offset points", va="top", fontsize=8, color=colour
-    )
+    axes.text(0, -4 / (72 * inches(axes, "y")), text, transform=axes.transAxes, va="top", fontsize=8, color=colour)

@@ -14,7 +14,7 @@ from torchlht.data import Samples
 from torchlht.data.images import check_images
 from torchlht.data.loading import FeatureSet, SampleSet, load, sample_set
 from torchlht.errors import DataError
-from torchlht.evaluation import _samples
+from torchlht.evaluation import run_samples
 from torchlht.features import cache_path
 from torchlht.methods import Method
 from torchlht.model import Model, read_config
@@ -36,7 +36,7 @@ def run_inputs(run: str | Path, split: str = "test", *, pictures: bool = False) 
     """
     model = Model.from_pretrained(run)
     args = TrainArgs.from_dict(read_config(Path(run))["train"])
-    samples, _ = check_images(_samples(Path(run), model, None), args.on_error)
+    samples, _ = check_images(run_samples(Path(run), model, None), args.on_error)
     keep = np.arange(len(samples)) if split == "all" else samples.index(split)
     if not len(keep):
         raise DataError(f"{samples.name}: no samples in its {split} part; pass split train, val, test or all")

@@ -91,6 +91,7 @@ def panels(
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
 
     def at(row: int, column: int) -> Axes:
+        """One panel."""
         x, y = left + column * (size[0] + gap[0]), bottom + (rows - 1 - row) * (size[1] + gap[1])
         return figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
 

@@ -71,6 +71,7 @@ def mean_transition(
 
 
 def _name(network: Network) -> str:
+    """What messages call a network's method."""
     method = network if not hasattr(network, "method") else network.method
     return f"method {getattr(method, 'name', type(method).__name__)}"
 

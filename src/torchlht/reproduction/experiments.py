@@ -233,11 +233,10 @@ def perturbed() -> tuple[Part, ...]:
     """Perturbed-Aircraft as its text has it, as its code has it, and as nothing but new names."""
     published = (Arm("marginal:features=split", "LHT_naive"), Arm(lht_paper(2.0), "LHT"))
     arms = (*published, *added(lht_paper(0.01), "marginal", "lht", "multihead"))
-    masks = (0.0, 0.9)
     kinds = ("renamed", "stale_prior", "rewired")
     return (
-        Part("unperturbed", arms, masks, "unperturbed, R={:g}", "Aircraft R={:g}"),
-        *(Part(k, arms, masks, f"{k}, R={{:g}}", "-", {"perturb": k, "perturb_share": 0.4}) for k in kinds),
+        Part("unperturbed", arms, setting="unperturbed, R={:g}", paper_setting="Aircraft R={:g}"),
+        *(Part(k, arms, (0.0,), f"{k}, R={{:g}}", "-", {"perturb": k, "perturb_share": 0.4}) for k in kinds),
     )
 
 
