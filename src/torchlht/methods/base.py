@@ -171,6 +171,13 @@ class Method(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
 
+def fine_only(labels: Tensor) -> Tensor:
+    """(B, K) labels of which only those of the finest level are known: what a method sees that learns from these alone."""
+    seen = labels.clone()
+    seen[:, 1:] = -1
+    return seen
+
+
 class Estimator(Method):
     """A method that is not trained by steps: `fit` sees all samples at once. For peers from other libraries."""
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_cross_entropy
-from torchlht.methods.base import register
+from torchlht.methods.base import fine_only, register
 from torchlht.methods.marginal import Marginal
 from torchlht.prediction import Prediction
 from torchlht.vocabulary import Reduction
@@ -34,9 +34,7 @@ class Flat(Marginal):
 
     def visible(self, labels: Tensor) -> Tensor:
         """Fine labels; see `Method.visible`."""
-        fine_only = labels.clone()
-        fine_only[:, 1:] = -1
-        return fine_only
+        return fine_only(labels)
 
     def learns_from(self, labels: Tensor) -> Tensor:
         """Samples with a fine label; see `Method.learns_from`."""

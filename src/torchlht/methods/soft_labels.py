@@ -20,7 +20,7 @@ from torchlht.answer import backtrack
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_mean
-from torchlht.methods.base import check_option, register
+from torchlht.methods.base import check_option, fine_only, register
 from torchlht.methods.marginal import Marginal
 from torchlht.prediction import Prediction
 from torchlht.vocabulary import Reduction, SoftCoarse
@@ -103,9 +103,7 @@ class SoftLabels(Marginal):
 
     def visible(self, labels: Tensor) -> Tensor:
         """Fine labels, or all when `soft_coarse` is on; see `Method.visible`."""
-        fine_only = labels.clone()
-        fine_only[:, 1:] = -1
-        return fine_only if self.soft_coarse == "off" else labels
+        return fine_only(labels) if self.soft_coarse == "off" else labels
 
     def learns_from(self, labels: Tensor) -> Tensor:
         """Samples with a fine label, or with any when `soft_coarse` is on; see `Method.learns_from`."""

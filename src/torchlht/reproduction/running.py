@@ -79,6 +79,8 @@ class Reproduction:
     def how(self) -> str:
         """The scale and the data in a sentence."""
         data = f"the features of {Path(self.data).name}" if self.features else Path(self.data).name
+        if not self.experiment.parts and not self.experiment.table:
+            return f"Drawn from {data} and the archive it was prepared from; nothing is trained."
         if self.args.scale == "full":
             return f"Scale full: the paper's recipe (ResNet-50, 448 px, 200 epochs, the paper's masks) on {data}."
         frozen = data if self.features else f"features of a frozen {self.args.backbone or FROZEN} of {data}"
