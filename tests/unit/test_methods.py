@@ -52,6 +52,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "hrn": [{}],
     "hxe": [{}, {"alpha": 0.0}],
     "implied": BOTH_FEATURES,
+    "kt": [{}, {"start": "normal"}],
     "lht": LHT,
     "lht-c2f": CONFUSED,
     "lht-full": [{}],
@@ -59,6 +60,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "lht-simplified": [{}],
     "marginal": BOTH_FEATURES,
     "multihead": BOTH_FEATURES,
+    "sgm": [{}, {"penalty": 0.1}],
     "soft-labels": [{"soft_coarse": "off"}, {"soft_coarse": "mean"}, {"soft_coarse": "marginal"}, {"beta": 0.0}],
 }
 CASES = [(name, options) for name, found in OPTIONS.items() for options in found]
@@ -81,7 +83,8 @@ every_method = parametrized(CASES)
 
 def make(name: str, tree: Hierarchy = TREE, seed: int = 0, **options: Any) -> Method:
     torch.manual_seed(seed)
-    return create_method(name, FEATURES, tree, **{"width": WIDTH, **SMALL.get(name, {}), **options})
+    small = {"width": WIDTH} if "width" in method_options(name) else {}
+    return create_method(name, FEATURES, tree, **{**small, **SMALL.get(name, {}), **options})
 
 
 def inputs(seed: int, dtype: torch.dtype = torch.float32, batch: int = BATCH) -> Tensor:
@@ -272,7 +275,7 @@ def test_flat_gives_coarse_probabilities_as_sums_over_children():
 @every_method
 def test_learns_from_names_the_samples_that_teach(name, options):
     labels = torch.tensor([[0, 1, 2], [-1, 1, 2], [-1, -1, 0], [3, -1, -1], [-1, -1, -1]])
-    fine_only = name == "flat" or (name == "soft-labels" and options.get("soft_coarse", "off") == "off")
+    fine_only = name in ("flat", "sgm") or (name == "soft-labels" and options.get("soft_coarse", "off") == "off")
     expected = [True, False, False, True, False] if fine_only else [True, True, True, True, False]
     if "drop_masked_samples" in options:
         expected = [True, False, False, False, False]
@@ -383,6 +386,8 @@ def outputs(method: Method) -> list[tuple[nn.Linear, list[int]]]:
         found.append((method.finest, levels[:1]))
     if hasattr(method, "classifier"):
         found.append((method.classifier, levels[-1:] if method.name == "lht-c2f" else levels[:1]))
+    if hasattr(method, "answers"):
+        found += [(layer, [k]) for k, layer in enumerate(method.answers, start=1)]
     return found
 
 
@@ -410,6 +415,9 @@ def rename_outputs(method: Method, new: list[np.ndarray]) -> None:
             parameter.copy_(torch.cat([moved(part, new[k]) for part, k in zip(parts, levels, strict=True)]))
     for k, step in enumerate(getattr(method, "steps", [])):
         rename_transition(step, *((new[k], new[k + 1]) if step.down else (new[k + 1], new[k])))
+    for k, mix in enumerate(getattr(method, "mixes", []), start=1):  # reads the heads of all levels up to k
+        parts = mix.weight.split([len(n) for n in new[: k + 1]], dim=1)
+        mix.weight.copy_(torch.cat([moved(part, n, dim=1) for part, n in zip(parts, new, strict=False)], dim=1))
 
 
 @every_method
@@ -555,6 +563,12 @@ def test_a_split_level_reads_its_own_part_only(name, features):
         ("soft-labels", {"beta": -1.0}, "beta is -1.0.*negative"),
         ("soft-labels", {"soft_coarse": "men"}, "men.*did you mean mean"),
         ("hxe", {"alpha": -0.1}, "alpha is -0.1.*negative"),
+        ("kt", {"level_weights": "1,2"}, "level_weights is '1,2'.*3 levels"),
+        ("kt", {"level_weights": "1,2,-1"}, "level_weights is '1,2,-1'.*negative"),
+        ("kt", {"level_weights": "1,x,1"}, "level_weights is '1,x,1': numbers"),
+        ("kt", {"variance": 0.0}, "variance is 0.0"),
+        ("kt", {"start": "idenity"}, "idenity.*did you mean identity"),
+        ("sgm", {"penalty": -0.1}, "penalty is -0.1.*negative"),
         ("hmcn", {"activation": "sigmod"}, "sigmod.*did you mean sigmoid"),
         ("hmcn", {"mix": 1.0}, "mix 1.0"),
         ("hmcn", {"mix": 0.0}, "mix 0.0"),

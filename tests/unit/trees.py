@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.methods import Method, create_method
+from torchlht.methods import Method, create_method, method_options
 
 torch.set_num_threads(1)  # the tensors here are tiny
 
@@ -63,7 +63,8 @@ def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0, dtype: tor
 
 def random_method(name: str, tree: Hierarchy, rng: np.random.Generator, in_features: int = 5, **options: Any) -> Method:
     """A float64 method in eval mode whose weights and running statistics are all random: no term is at a special value."""
-    method = create_method(name, in_features, tree, **{"width": 12, **options}).double().eval()
+    small = {"width": 12} if "width" in method_options(name) else {}
+    method = create_method(name, in_features, tree, **{**small, **options}).double().eval()
     for key, tensor in method.state_dict().items():
         if tensor.is_floating_point():
             values = normal(rng, *tensor.shape, scale=0.7)

@@ -24,11 +24,13 @@ from torchlht.methods.hmcn import HMCN
 from torchlht.methods.hrn import HRN
 from torchlht.methods.hxe import HXE
 from torchlht.methods.implied import Implied
+from torchlht.methods.kt import KT
 from torchlht.methods.lht import LHTHead
 from torchlht.methods.lht_c2f import LHTCoarseToFine
 from torchlht.methods.logistic import Logistic
 from torchlht.methods.marginal import Marginal
 from torchlht.methods.multihead import MultiHead
+from torchlht.methods.sgm import SGM
 from torchlht.methods.soft_labels import SoftLabels
 
 __all__ = [
@@ -37,6 +39,8 @@ __all__ = [
     "HMCN",
     "HRN",
     "HXE",
+    "KT",
+    "SGM",
     "Entry",
     "Estimator",
     "FGoN",
