@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 from torch import Tensor, nn
-from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 from torchlht.args import TrainArgs
 from torchlht.backbones import Backbone, SmallNet, create_backbone
@@ -57,6 +56,7 @@ from torchlht.report.transitions import on_tree, ordered, superscript
 from torchlht.runs import Run
 from torchlht.training import train
 from torchlht.transition import sum_children
+from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
 BIRDS = random_hierarchy(np.random.default_rng(1), (200, 38, 13))

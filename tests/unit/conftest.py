@@ -1,1 +1,0 @@
-"""Puts this folder on the path, so that the folders below it find `trees`."""
