@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
-from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 from torchlht.backbones import create_backbone
 from torchlht.comparison.contenders import Contender, find_contenders
@@ -32,6 +31,7 @@ from torchlht.methods.base import COMMON_OPTIONS, BatchNorm, Classifier, regular
 from torchlht.model import Model
 from torchlht.prediction import Prediction
 from torchlht.steps import Averaged, Step, Target, noisy
+from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 FEATURES, BATCH = 6, 10
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
