@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 from torchlht.answer import RULES, ancestors_of, decide
 from torchlht.errors import ConfigError
@@ -21,6 +20,7 @@ from torchlht.hierarchy import Hierarchy
 from torchlht.prediction import Prediction
 from torchlht.transition import TreeTransition
 from torchlht.vocabulary import Rule
+from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 
 def one_level(classes: int) -> Hierarchy:

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, naive_cross_entropy, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 from torchlht.losses import (
     confusion,
@@ -21,6 +20,7 @@ from torchlht.losses import (
     masked_mean,
     negative_entropy,
 )
+from trees import hierarchies, naive_cross_entropy, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 REDUCTIONS = ["per_level_mean", "per_sample"]
 reductions = st.sampled_from(REDUCTIONS)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import t as student
-from trees import naive_cross_entropy, normal, random_hierarchy, random_labels, random_method
 
 from torchlht.args import LowshotArgs
 from torchlht.backbones import create_backbone
@@ -28,6 +27,7 @@ from torchlht.lowshot.prototypes import by_cosine, hit_rate
 from torchlht.lowshot.results import Row, collect, document, summary, write_rows
 from torchlht.lowshot.vectors import bucket, name_vectors, pieces, spelled, words
 from torchlht.methods import create_method
+from trees import naive_cross_entropy, normal, random_hierarchy, random_labels, random_method
 
 BIRDS = ["Black_footed_Albatross", "Laysan_Albatross", "Sooty_Albatross", "Ivory_Gull", "Herring_Gull", "Western_Gull"]
 BIRDS += ["House_Wren", "Rock_Wren", "Winter_Wren", "Common_Tern", "Arctic_Tern", "Least_Tern"]

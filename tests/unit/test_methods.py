@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
@@ -32,6 +31,7 @@ from torchlht.methods import (
 from torchlht.methods.base import Neck
 from torchlht.prediction import Prediction
 from torchlht.transition import TransitionNetwork
+from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 WIDTH, FEATURES, BATCH = 12, 6, 7
 TRANSITIONS = ["low_rank", "full", "static", "fixed"]

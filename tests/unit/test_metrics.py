@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.metrics import (
@@ -26,6 +25,7 @@ from torchlht.metrics import (
     MistakeSeverity,
 )
 from torchlht.prediction import Prediction
+from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 # Finest 0, 1 under A; 2 under B; 3 under C. A and B under X; C under Y.
 BY_HAND = Hierarchy.from_parents([[0, 0, 1, 2], [0, 0, 1]], levels=("species", "family", "order"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import hierarchies, quick, random_hierarchy, seeds
 
 from torchlht.args import TrainArgs
 from torchlht.data.masking import Mask
@@ -16,6 +15,7 @@ from torchlht.data.perturbing import Perturbation, rename_level, rewire, with_pr
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy import Hierarchy
+from trees import hierarchies, quick, random_hierarchy, seeds
 
 TREE = random_hierarchy(np.random.default_rng(0), (40, 6, 3))
 

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from torch import Tensor
-from trees import hierarchies, normal, paths, quick, random_labels, seeds
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_cross_entropy, soft_cross_entropy, towards_uniform
@@ -36,6 +35,7 @@ from torchlht.semi.propagation import (
     with_ancestors,
 )
 from torchlht.semi.targets import MOST, Block, balance, find_blocks, known_shares
+from trees import hierarchies, normal, paths, quick, random_labels, seeds
 
 TREE = Hierarchy.from_parents([[0, 0, 0, 1, 1, 2, 2, 2], [0, 0, 1]])
 LABELS = np.array(

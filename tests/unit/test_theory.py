@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from trees import normal, paths, random_hierarchy
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_cross_entropy
 from torchlht.methods import LHTHead
 from torchlht.prediction import Prediction
 from torchlht.transition import NETWORKS, DenseTransition, Transition, TreeTransition
+from trees import normal, paths, random_hierarchy
 
 SIZES = (11, 7, 5, 3, 2)
 FEATURES = 6

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
@@ -29,6 +28,7 @@ from torchlht.transition import (
     sum_children,
     widened,
 )
+from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 WIDTH = 5
 names = st.sampled_from(sorted(NETWORKS))

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import CHMCNN
 from torchlht.methods.c_hmcnn import ConstrainedPrediction
+from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 SIZES = (8, 4, 2)
 TREE = random_hierarchy(np.random.default_rng(0), SIZES)

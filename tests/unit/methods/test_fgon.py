@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from trees import naive_cross_entropy, normal, paths, random_hierarchy, random_labels, random_method
 
 from torchlht.methods import FGoN
 from torchlht.prediction import Prediction
+from trees import naive_cross_entropy, normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (9, 5, 3)
 TREE = random_hierarchy(np.random.default_rng(0), SIZES)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from trees import naive_cross_entropy, normal, paths, random_hierarchy, random_labels, random_method
 
 from torchlht.methods import HMCN
 from torchlht.methods.hmcn import HMCNPrediction
+from trees import naive_cross_entropy, normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (7, 4, 2)
 TREE = random_hierarchy(np.random.default_rng(0), SIZES)

@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import HXE, create_method
+from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (9, 5, 3)
 TREE = random_hierarchy(np.random.default_rng(0), SIZES)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, normal, quick, random_labels, random_method, seeds
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import Implied, create_method
+from trees import hierarchies, normal, quick, random_labels, random_method, seeds
 
 # coarse to middle: 0 has 0 and 1, 1 has 2, 2 has 3; middle to finest: 0 has 0 and 3, 1 has 2, 2 has 4, 3 has 1 and 5
 TREE = Hierarchy.from_parents([[0, 3, 1, 0, 2, 3], [0, 0, 1, 2]])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 from torchlht.methods import Flat, LHTHead, Marginal, Method, create_method
 from torchlht.transition import Fixed
+from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (9, 5, 3)
 TREE = random_hierarchy(np.random.default_rng(0), SIZES)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from trees import normal, paths
 
 from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import Estimator, HiClass, Logistic, create_method
+from trees import normal, paths
 
 LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression
 LocalClassifierPerParentNode = pytest.importorskip("hiclass").LocalClassifierPerParentNode

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import SoftLabels, create_method
 from torchlht.methods.soft_labels import soft_targets
+from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 SIZES = (9, 5, 3)
 TREE = random_hierarchy(np.random.default_rng(0), SIZES)
