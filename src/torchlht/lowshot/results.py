@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from torchlht.comparison.results import markdown
 from torchlht.files import write_text
 from torchlht.show import plural
 
@@ -129,14 +130,10 @@ def write_rows(path: Path, rows: Sequence[Row], top: int) -> None:
 
 def document(results: Results) -> str:
     """table.md."""
-    parts = [_markdown(accuracy_header(results), accuracy_rows(results)), results.caption]
+    parts = [markdown(accuracy_header(results), accuracy_rows(results)), results.caption]
     if others := list(gain_rows(results)):
-        parts += ["Difference to nn in points, on the same draws:", _markdown(accuracy_header(results), others)]
+        parts += ["Difference to nn in points, on the same draws:", markdown(accuracy_header(results), others)]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _markdown(header: list[str], rows: Iterator[list[str]] | list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
 def accuracy_header(results: Results) -> list[str]:
