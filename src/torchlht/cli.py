@@ -12,14 +12,17 @@ import tyro
 
 from torchlht import show
 from torchlht.args import (
+    CalibrateArgs,
     CompareArgs,
     EvaluateArgs,
+    ExportArgs,
     HierarchyArgs,
     LowshotArgs,
     MethodsArgs,
     PredictArgs,
     PrepareArgs,
     PreviewArgs,
+    ReportArgs,
     ReproduceArgs,
     ReproduceListArgs,
     TrainArgs,
@@ -44,6 +47,11 @@ COMMANDS: dict[str, Command] = {
     "predict": Command(
         PredictArgs, "inference:run_predict", "Predict classes at every level for pictures, folders or features."
     ),
+    "calibrate": Command(
+        CalibrateArgs, "inference:run_calibrate", "Fit a run's probabilities to what comes true, on validation samples."
+    ),
+    "report": Command(ReportArgs, "reporting:run_report", "Write a page about a run: figures, mistakes, what it looks at."),
+    "export": Command(ExportArgs, "exporting:run_export", "Write a run as one file, ONNX or torch.export, with all it needs."),
     "compare": Command(CompareArgs, "training:run_compare", "Train several methods alike and say which differences are real."),
     "lowshot": Command(
         LowshotArgs, "lowshot:run_lowshot", "Tell new classes from a few examples each, with features trained on other classes."

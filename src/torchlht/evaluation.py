@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from torchlht.answer import decide
+from torchlht.answer import Calibration, Decisions, decide, fit_calibration, operating_point
+from torchlht.answer.named import wanted
 from torchlht.args import TrainArgs
 from torchlht.data import Samples, read_data
 from torchlht.data.images import check_images
-from torchlht.data.loading import SampleSet, load, sample_set
+from torchlht.data.loading import FeatureSet, SampleSet, load, sample_set
 from torchlht.data.perturbing import with_prior
-from torchlht.data.samples import hold_out_test
-from torchlht.errors import DataError
+from torchlht.data.samples import hold_out_test, with_split
+from torchlht.errors import DataError, RunError
+from torchlht.features import cache_path
 from torchlht.hierarchy import Hierarchy
-from torchlht.metrics import HierarchyMetrics
+from torchlht.metrics import CalibrationErrors, HierarchyMetrics
 from torchlht.model import Model, read_config
 from torchlht.prediction import Prediction
+from torchlht.runs import read_split
 from torchlht.vocabulary import Rule
 
 
@@ -36,6 +41,7 @@ def measure(
     workers: int = 0,
     rank: int = 0,
     world: int = 1,
+    calibration: Calibration | None = None,
 ) -> dict[str, Any]:
     """All metrics of a network that maps batches to `Prediction`s. With several processes each takes its own samples once.
 
@@ -50,10 +56,12 @@ def measure(
         workers: processes that decode pictures.
         rank: number of this process.
         world: how many processes there are.
+        calibration: of the network's probabilities; what is left of the calibration error is then measured, too.
     """
     was_training = network.training
     network.eval()
     metrics = {name: HierarchyMetrics(hierarchy).to(device) for name in (rule, *more_rules)}
+    left = CalibrationErrors(hierarchy).to(device) if calibration else None
     mine = np.arange(rank, len(data), world).tolist()
     batches = [mine[i : i + batch_size] for i in range(0, len(mine), batch_size)]
     if 0 < len(data) < world:
@@ -63,8 +71,13 @@ def measure(
             prediction: Prediction = network(x.to(device))
             for name, counted in metrics.items():
                 counted.update(decide(prediction, hierarchy, name), labels.to(device))
+            if left is not None and calibration is not None:
+                left.update(decide(calibration.apply(prediction), hierarchy, rule), labels.to(device))
     network.train(was_training)
     found = metrics[rule].compute()
+    if left is not None:
+        for level, error in zip(found["levels"], left.compute(), strict=True):
+            level["ece_calibrated"] = error
     if more_rules:
         found["rules"] = {name: metrics[name].compute() for name in more_rules}
     return found
@@ -76,6 +89,9 @@ def evaluate(
     *,
     split: str = "test",
     rule: Rule = "own",
+    confidences: Sequence[float] = (),
+    risks: Sequence[float] = (),
+    strict: bool = False,
     on_error: str = "refuse",
     workers: int = 0,
 ) -> dict[str, Any]:
@@ -86,22 +102,139 @@ def evaluate(
         data: what to evaluate on, with the run's classes; the run's own data by default.
         split: "test", "val", "train" or "all" of it. Data without a test part is used whole when it is not the run's own.
         rule: how answers are chosen; see `torchlht.answer`.
+        confidences: what answers rolled up to these probabilities are worth goes under "answers".
+        risks: likewise for these shares of wrong answers.
+        strict: risks: count validation answers that no label can check as wrong.
         on_error: "refuse" or "skip" pictures that cannot be read.
         workers: processes that decode pictures.
     """
     model = Model.from_pretrained(run)
-    samples = run_samples(Path(run), model, data)
-    samples, _ = check_images(samples, on_error)
-    whole = split == "all" or (data is not None and split == "test" and not (samples.split == "test").any())
-    chosen = samples if whole else samples.select(samples.index(split))
-    if not len(chosen):
-        raise DataError(f"{samples.name}: no samples in its {split} part; pass --split train, val, test or all")
+    asked = [wanted(one, None, rule, model.calibration) for one in confidences]
+    asked += [wanted(None, one, rule, model.calibration, strict=strict) for one in risks]
+    inputs = run_set(Path(run), model, data, split, on_error)
+    network = part_for(model, inputs)
+    device = torch.device("cpu")
+    found = measure(network, inputs, model.hierarchy, rule=rule, device=device, workers=workers, calibration=model.calibration)
+    if asked:
+        decisions = decide_all(model, inputs, rule=rule, workers=workers)
+        found["answers"] = [
+            {"promise": one.promise, **operating_point(decisions, model.hierarchy, one.threshold)} for one in asked
+        ]
+    return found
+
+
+def calibrate(
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    split: str | None = None,
+    on_error: str = "refuse",
+    workers: int = 0,
+) -> Calibration:
+    """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
+
+    Args:
+        run: a run directory.
+        data: the samples, with the run's classes; the run's own validation samples by default.
+        split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
+        on_error: "refuse" or "skip" pictures that cannot be read.
+        workers: processes that decode pictures.
+    """
+    folder = Path(run)
+    model = Model.from_pretrained(folder, calibrated=False)
+    inputs = run_set(folder, model, data, split or "val", on_error)
+    name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"
+    found = calibrate_on(part_for(model, inputs), inputs, model.hierarchy, source=name, workers=workers)
+    found.write(folder, model.hierarchy)
+    return found
+
+
+def calibrate_on(
+    network: nn.Module,
+    data: SampleSet,
+    hierarchy: Hierarchy,
+    *,
+    source: str,
+    device: torch.device | None = None,
+    workers: int = 0,
+) -> Calibration:
+    """The calibration of a network on a set of labelled samples."""
+    parts = list(predictions(network, data, device=device, workers=workers))
+    levels = tuple(torch.cat([p.log_probs[k].cpu() for p, _ in parts]) for k in range(len(hierarchy)))
+    choices = [p.choice.cpu() for p, _ in parts if p.choice is not None]
+    whole = Prediction(levels, choice=torch.cat(choices) if choices else None)
+    return fit_calibration(whole, torch.cat([labels for _, labels in parts]), hierarchy, source=source)
+
+
+def decide_all(model: Model, data: SampleSet, *, rule: Rule = "own", workers: int = 0) -> Decisions:
+    """What a model answers for every sample, calibrated where it is, without the probabilities of all classes."""
+    network = part_for(model, data)
+    return Decisions.join(
+        [Decisions.of(model.decided(p, rule), labels) for p, labels in predictions(network, data, workers=workers)]
+    )
+
+
+def predictions(
+    network: nn.Module, data: SampleSet, *, device: torch.device | None = None, batch_size: int = 256, workers: int = 0
+) -> Iterator[tuple[Prediction, Tensor]]:
+    """What a network says of all samples, batch by batch, with their labels."""
+    was_training = network.training
+    network.eval()
+    batches = [list(range(i, min(i + batch_size, len(data)))) for i in range(0, len(data), batch_size)]
+    for x, labels in load(data, batches, workers):
+        with torch.no_grad():
+            yield network(x.to(device)), labels
+    network.train(was_training)
+
+
+# ---- a run's own samples -------------------------------------------------------------------------------------------
+
+
+def run_set(run: Path, model: Model, data: str | Path | None, split: str, on_error: str = "refuse") -> SampleSet:
+    """A part of a run's own data, or of other data with its classes, as the model takes it.
+
+    Data without such a part is used whole when it is not the run's own. Where the run's backbone was frozen and its features
+    are still kept, these are given, and go into the model's method alone; see `part_for`.
+    """
+    samples, _ = check_images(run_samples(run, model, data), on_error)
+    if data is None and split == "val":
+        samples = with_own_validation(samples, run)
+    whole = split == "all" or (data is not None and split in ("test", "val") and not (samples.split == split).any())
+    keep = np.arange(len(samples)) if whole else samples.index(split)
+    if not len(keep):
+        more = "; train with --val 0.1" if split == "val" else ""
+        raise DataError(f"{samples.name}: no samples in its {split} part; pass --split train, val, test or all{more}")
     takes_images = model.preprocess is not None
-    if takes_images != (chosen.images is not None):
-        wanted = "pictures" if takes_images else "features (.npz)"
-        raise DataError(f"{samples.name}: this run takes {wanted}")
-    inputs = sample_set(chosen.features, chosen.images, chosen.labels, model.preprocess)
-    return measure(model, inputs, model.hierarchy, rule=rule, device=torch.device("cpu"), workers=workers)
+    if takes_images != (samples.images is not None):
+        wanted_kind = "pictures" if takes_images else "features (.npz)"
+        raise DataError(f"{samples.name}: this run takes {wanted_kind}")
+    features = kept_features(samples, model) if takes_images and data is None else None
+    chosen = samples.select(keep)
+    x = chosen.features if features is None else features[keep]
+    return sample_set(x, chosen.images, chosen.labels, model.preprocess)
+
+
+def with_own_validation(samples: Samples, run: Path) -> Samples:
+    """The samples with those marked that a run set aside for validation, and with only the labels it could see."""
+    args = TrainArgs.from_dict(read_config(run)["train"])
+    record = read_split(run)
+    if len(samples) != sum(len(record[name]) for name in ("train", "val", "test")):
+        raise RunError(f"{run}: its data has changed since; the samples it was validated on are not known any more")
+    masked, _ = args.make_mask().apply(samples)
+    masked = args.make_perturbation().perturb_labels(masked)
+    return with_split(masked, np.array(record["val"], dtype=np.int64), "val")
+
+
+def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
+    """(N, d) features of a frozen backbone, if they are in the cache."""
+    assert model.preprocess is not None
+    path = cache_path(samples, model.backbone, model.preprocess)
+    return np.load(path, allow_pickle=False) if path.is_file() else None
+
+
+def part_for(model: Model, data: SampleSet) -> nn.Module:
+    """The part of a model that samples go into: the method alone where they are features of a backbone for pictures."""
+    return model.method if isinstance(data, FeatureSet) and model.preprocess is not None else model
 
 
 def run_samples(run: Path, model: Model, data: str | Path | None) -> Samples:

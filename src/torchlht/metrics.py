@@ -145,6 +145,27 @@ class CalibrationError(Metric):
         return (probability - right).abs().sum() / count.sum()
 
 
+class CalibrationErrors(nn.Module):
+    """The calibration error of every level, of answers to samples whose label is known there."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__()
+        self.levels = [CalibrationError() for _ in hierarchy.sizes]
+        self._all = nn.ModuleList(self.levels)  # so that .to(device) reaches them
+
+    def update(self, prediction: Prediction, labels: Tensor) -> None:
+        """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
+        chosen = prediction.chosen()
+        for k, log_p in enumerate(prediction.log_probs):
+            known = labels[:, k] >= 0
+            probability = log_p.gather(1, chosen[:, k : k + 1]).squeeze(1).exp()
+            self.levels[k].update(probability[known], (chosen[:, k] == labels[:, k])[known])
+
+    def compute(self) -> list[float | None]:
+        """The errors, coarse → fine; None where there was nothing to measure."""
+        return [_measured(level) for level in reversed(self.levels)]
+
+
 class MacroAUC(Metric):
     """Mean one-against-rest area under the ROC curve over the classes that occur and are not all there is.
 
@@ -203,7 +224,7 @@ class HierarchyMetrics(nn.Module):
             MulticlassStatScores(max(size, 2), average=None, ignore_index=-1, validate_args=False) for size in hierarchy.sizes
         ]
         self.auc = [MacroAUC() for _ in hierarchy.sizes]
-        self.calibration = [CalibrationError() for _ in hierarchy.sizes]
+        self.calibration = CalibrationErrors(hierarchy)
         self.along_path = {
             "full_path_accuracy": FullPathAccuracy(hierarchy),
             "inconsistency": Inconsistency(hierarchy),
@@ -211,18 +232,16 @@ class HierarchyMetrics(nn.Module):
         }
         self.distance = {str(k): HierarchicalDistance(hierarchy, k) for k in (1, 5, 20)}
         self.overlap = HierarchicalOverlap(hierarchy)
-        several = [*self.counts, *self.auc, *self.calibration, *self.along_path.values(), *self.distance.values()]
+        several = [*self.counts, *self.auc, *self.along_path.values(), *self.distance.values()]
         self._all = nn.ModuleList([*several, self.overlap])  # so that .to(device) reaches them
 
     def update(self, prediction: Prediction, labels: Tensor) -> None:
         """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
         chosen = prediction.chosen()
         for k, log_p in enumerate(prediction.log_probs):
-            known = labels[:, k] >= 0
             self.counts[k].update(chosen[:, k], labels[:, k])
             self.auc[k].update(log_p, labels[:, k])
-            probability = log_p.gather(1, chosen[:, k : k + 1]).squeeze(1).exp()
-            self.calibration[k].update(probability[known], (chosen[:, k] == labels[:, k])[known])
+        self.calibration.update(prediction, labels)
         for metric in (*self.along_path.values(), self.overlap):
             metric.update(chosen, labels)
         for distance in self.distance.values():
@@ -259,7 +278,7 @@ class HierarchyMetrics(nn.Module):
             "macro_precision": _number(precision.mean()),
             "macro_f1": _number(f1.mean()),
             "macro_auc": _measured(self.auc[k]),
-            "ece": _measured(self.calibration[k]),
+            "ece": _measured(self.calibration.levels[k]),
         }
 
     def _by_siblings(self, k: int, right: Tensor, support: Tensor) -> dict[str, float | None]:

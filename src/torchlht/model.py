@@ -3,90 +3,32 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from numpy.typing import NDArray
-from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from torchlht.answer import decide
+from torchlht.answer import Calibration
+from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.backbones import Backbone, create_backbone, prefer_cache_when_offline
-from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
-from torchlht.errors import DataError, RunError
+from torchlht.data.transforms import Preprocess
+from torchlht.errors import RunError
 from torchlht.files import replacing, write_yaml
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import Method, create_method
 from torchlht.prediction import Prediction
-from torchlht.vocabulary import Rule
+from torchlht.predictor import Predictor
 
 CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A class and its probability."""
-
-    label: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class LevelAnswer:
-    """What is said at one level: the answer first, then the most probable others."""
-
-    level: str
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def label(self) -> str:
-        """The answer, most often the most probable class."""
-        return self.candidates[0].label
-
-    @property
-    def probability(self) -> float:
-        """Its probability."""
-        return self.candidates[0].probability
-
-
-@dataclass(frozen=True)
-class Named:
-    """A prediction for one sample in names, levels coarse → fine.
-
-        >>> named = model.predict("beach.jpg")[0]
-        >>> named["family"].label, named["family"].probability
-        ('Laridae', 0.94)
-
-    Attributes:
-        source: the picture's path, or the row of the features.
-        levels: one answer per level, coarse → fine.
-        consistent: whether the answers lie on one path of the tree.
-    """
-
-    source: str
-    levels: tuple[LevelAnswer, ...]
-    consistent: bool
-
-    def __getitem__(self, level: str) -> LevelAnswer:
-        for answer in self.levels:
-            if answer.level == level:
-                return answer
-        raise KeyError(f"no level {level!r} (levels: {', '.join(answer.level for answer in self.levels)})")
-
-    def __str__(self) -> str:
-        return " › ".join(f"{answer.label} {answer.probability:.0%}" for answer in self.levels)
-
-
-class Model(nn.Module):
+class Model(nn.Module, Predictor):
     """Pictures (or features) in, probabilities at every level out.
 
     Args:
@@ -102,6 +44,7 @@ class Model(nn.Module):
         super().__init__()
         self.backbone, self.method, self.options = backbone, method, options
         self.preprocess = preprocess or backbone.preprocess
+        self.calibration: Calibration | None = None
         if self.preprocess is not None:
             backbone.look_at(self.preprocess.size)
 
@@ -116,77 +59,20 @@ class Model(nn.Module):
         assert isinstance(prediction, Prediction)
         return prediction
 
-    # ---- predicting ------------------------------------------------------------------------------------------------
+    @property
+    def in_features(self) -> int:
+        """Width of the features the method takes."""
+        return self.method.in_features
 
-    def predict(
-        self,
-        inputs: str | Path | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Image.Image],
-        *,
-        top: int = 5,
-        rule: Rule = "own",
-        batch_size: int = 64,
-    ) -> list[Named]:
-        """Named labels with probabilities at every level.
-
-        Args:
-            inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
-            top: how many candidates per level.
-            rule: how answers are chosen; see `torchlht.answer`.
-            batch_size: how many samples at a time.
-        """
-        names, batches = self._batches(inputs, batch_size)
-        found: list[Named] = []
+    def look(self, x: Tensor) -> Prediction:
+        """What the model says of a batch, in evaluation mode and without gradients."""
         was_training = self.training
         self.eval()
         device = next((p.device for p in self.parameters()), torch.device("cpu"))
         with torch.inference_mode():
-            for x in batches:
-                prediction = decide(self(x.to(device)), self.hierarchy, rule)
-                found += self.name_all(prediction, names[len(found) : len(found) + len(x)], top)
+            prediction: Prediction = self(x.to(device))
         self.train(was_training)
-        return found
-
-    def name_all(self, prediction: Prediction, sources: Sequence[str], top: int) -> list[Named]:
-        """Turn the tensors of a batch into names."""
-        tree = self.hierarchy
-        chosen = prediction.chosen().cpu().numpy()
-        tables = []
-        for k, log_p in enumerate(prediction.log_probs):
-            answer_first = log_p.scatter(1, prediction.chosen()[:, k : k + 1], torch.inf)
-            best = answer_first.topk(min(top, log_p.shape[1]), dim=1).indices
-            tables.append((log_p.gather(1, best).exp().tolist(), best.tolist()))
-        found = []
-        for i, source in enumerate(sources):
-            levels = tuple(
-                LevelAnswer(
-                    tree.levels[k],
-                    tuple(Candidate(tree.classes[k][c], p) for p, c in zip(tables[k][0][i], tables[k][1][i], strict=True)),
-                )
-                for k in tree.top_down
-            )
-            consistent = all(up[chosen[i, k]] == chosen[i, k + 1] for k, up in enumerate(tree.parents))
-            found.append(Named(source, levels, bool(consistent)))
-        return found
-
-    def _batches(self, inputs: Any, batch_size: int) -> tuple[list[str], Iterator[Tensor]]:
-        if isinstance(inputs, Tensor | np.ndarray):
-            if self.preprocess is not None:
-                raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
-            x = torch.as_tensor(inputs, dtype=torch.float32)
-            width = self.method.in_features
-            if x.dim() != 2 or x.shape[1] != width:
-                raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {width})")
-            return [f"row {i}" for i in range(len(x))], iter(torch.split(x, batch_size))
-        if self.preprocess is None:
-            raise DataError("this model takes features: pass an (N, d) array (on the command line, an .npz with 'x')")
-        several = [inputs] if isinstance(inputs, str | Path | Image.Image) else list(inputs)
-        names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
-        return names, self._image_batches(several, self.preprocess, batch_size)
-
-    def _image_batches(self, images: Sequence[Any], spec: Preprocess, batch_size: int) -> Iterator[Tensor]:
-        for start in range(0, len(images), batch_size):
-            part = images[start : start + batch_size]
-            yield normalise(torch.stack([centre_crop(decode(one, spec), spec) for one in part]), spec)
+        return prediction
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
 
@@ -213,10 +99,16 @@ class Model(nn.Module):
         weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
         with replacing(folder / WEIGHTS) as beside:
             save_file(weights, beside)
+        if self.calibration is not None:
+            self.calibration.write(folder, self.hierarchy)
 
     @classmethod
-    def from_pretrained(cls, source: str | Path) -> Model:
+    def from_pretrained(cls, source: str | Path, *, calibrated: bool = True) -> Model:
         """A model from a local directory (a run is one) or from the Hugging Face hub by its id, ready to predict.
+
+        Args:
+            source: the directory, or the id.
+            calibrated: whether to read its calibration, where there is one.
 
         Raises:
             RunError: when there is no such directory or repository, or it is incomplete.
@@ -232,6 +124,7 @@ class Model(nn.Module):
             model.load_state_dict(load_file(folder / WEIGHTS))
         except (SafetensorError, RuntimeError) as error:
             raise RunError(f"{folder / WEIGHTS}: these weights do not belong to this configuration ({error})") from error
+        model.calibration = Calibration.read(folder) if calibrated else None
         return model.eval()
 
 
@@ -266,7 +159,7 @@ def _download(name: str) -> Path:
         raise RunError(f"{name}: no such run directory")
     prefer_cache_when_offline()
     try:
-        return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS]))
+        return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS, CALIBRATION]))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
         raise RunError(f"{name}: no such run directory, and not to be had from the hub ({type(error).__name__})") from error
 

@@ -85,6 +85,15 @@ def read_metrics(run: Path) -> dict[str, Any]:
     return metrics
 
 
+def read_split(run: Path) -> dict[str, Any]:
+    """Which samples a run trained on, validated on and tested on, and whose fine labels it kept."""
+    try:
+        record: dict[str, Any] = json.loads((run / "split.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{run}: no split.json; it is not a run of lht train") from None
+    return record
+
+
 # ---- checkpoints: tensors and plain values, never pickle -----------------------------------------------------------
 
 

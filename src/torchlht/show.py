@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -101,6 +102,20 @@ def metrics_table(metrics: dict[str, Any]) -> Table:
     for level in metrics["levels"]:
         figures = [percent(level[name]) for name in ("accuracy", "mean_class_recall", "macro_f1", "macro_auc")]
         table.add_row(level["name"], *figures, str(level["classes"]), f"{level['samples']:,}")
+    return table
+
+
+def answers_table(points: list[dict[str, Any]]) -> Table:
+    """Rolled-up answers: how deep they go and how many are wrong, a row per threshold."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("asked for", no_wrap=True)
+    levels = [level["name"] for level in points[0]["levels"]]
+    for name in ("p ≥", *levels, "none", "wrong", "depth", "info"):
+        table.add_column(name, justify="right")
+    for point in points:
+        shares = [percent(level["answered"]) for level in point["levels"]]
+        rest = [percent(1 - point["answered"]), *(percent(point[n]) for n in ("error", "depth", "information"))]
+        table.add_row(point["promise"], f"{point['threshold']:.3f}", *shares, *rest)
     return table
 
 

@@ -34,7 +34,7 @@ from torchlht.data.loading import FeatureSet, SampleSet, epoch_batches, load, sa
 from torchlht.data.samples import Ints, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError
-from torchlht.evaluation import measure, read_as_trained
+from torchlht.evaluation import calibrate_on, measure, read_as_trained
 from torchlht.features import cache_path, frozen_features
 from torchlht.files import replacing, write_json
 from torchlht.hierarchy import Hierarchy
@@ -482,6 +482,7 @@ def measure_on(
         workers=sets.workers,
         rank=fabric.global_rank,
         world=fabric.world_size,
+        calibration=model.calibration,
     )
 
 
@@ -556,6 +557,15 @@ def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, 
     if args.select == "best" and not at_once:
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
+    if sets.val is not None:
+        model.calibration = calibrate_on(
+            sets.network,
+            sets.val,
+            model.hierarchy,
+            source="val part of its own data",
+            device=fabric.device,
+            workers=sets.workers,
+        )
     metrics = measure_on(fabric, model, sets.network, sets, sets.test, more_rules=args.rules) if args.test else {}
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:

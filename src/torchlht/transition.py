@@ -103,6 +103,8 @@ class LowRankTransition(Transition):
 
     def propagate(self, log_p: Tensor) -> Tensor:
         """See `Transition.propagate`."""
+        if torch.compiler.is_compiling():  # torch.export cannot follow a step that looks at its numbers
+            return propagate(log_p, self.log_matrix())
         with without_autocast(log_p):
             gamma, tree = self.gamma.to(self.left.dtype), self.tree.to(self.left.dtype)
             found: Tensor = LowRankStep.apply(self.left, self.right, gamma, tree, log_p)

@@ -1,4 +1,4 @@
-"""`lht evaluate`, `lht predict`."""
+"""`lht evaluate`, `lht calibrate`, `lht predict`."""
 
 from __future__ import annotations
 
@@ -14,39 +14,94 @@ from typing import Any
 from rich.table import Table
 
 from torchlht import show
-from torchlht.args import EvaluateArgs, PredictArgs
+from torchlht.answer import Answer, Calibration, Candidate, Named
+from torchlht.answer.calibration import FEW
+from torchlht.answer.calibration import FILE as CALIBRATION
+from torchlht.answer.named import Wanted, wanted
+from torchlht.args import CalibrateArgs, EvaluateArgs, PredictArgs
 from torchlht.data import NAMES, read_data
 from torchlht.data.embeddings import read_features
 from torchlht.data.images import Problem, find_problems, is_image
 from torchlht.data.packed import file_of
 from torchlht.errors import DataError
-from torchlht.evaluation import evaluate
-from torchlht.model import Model, Named
+from torchlht.evaluation import calibrate, evaluate
+from torchlht.hierarchy import Hierarchy
+from torchlht.model import TREE, Model
+from torchlht.predictor import Predictor
 
 
 def run_evaluate(args: EvaluateArgs) -> None:
     """Measure a trained model on its test samples or on other data."""
-    metrics = evaluate(args.run, args.data, split=args.split, rule=args.rule, on_error=args.on_error, workers=args.workers)
+    metrics = evaluate(
+        args.run,
+        args.data,
+        split=args.split,
+        rule=args.rule,
+        confidences=args.confidences(),
+        risks=args.risks(),
+        strict=args.strict,
+        on_error=args.on_error,
+        workers=args.workers,
+    )
     if args.json:
         print(json.dumps(metrics, indent=1))
         return
     show.out.print(show.metrics_table(metrics))
     show.say(show.metrics_sentence(metrics))
+    if "answers" in metrics:
+        show.say(
+            "rolled up to the deepest class that is sure enough: share of samples answered at each level, wrong ones of them"
+        )
+        show.out.print(show.answers_table(metrics["answers"]))
+
+
+def run_calibrate(args: CalibrateArgs) -> None:
+    """Fit a run's probabilities to what comes true, on validation samples."""
+    found = calibrate(args.run, args.data, split=args.split, on_error=args.on_error, workers=args.workers)
+    tree = Hierarchy.read(Path(args.run) / TREE)
+    if args.json:
+        print(json.dumps(found.to_dict(tree), indent=1))
+        return
+    show.say(calibration_text(found, tree))
+    show.say(f"kept in {Path(args.run) / CALIBRATION} · next: lht predict {args.run} FILE… --confidence 0.9")
+
+
+def calibration_text(found: Calibration, tree: Hierarchy) -> str:
+    """Temperatures, and what can be promised."""
+    few = {k: "" if found.samples[k] >= FEW else " (too few labels)" for k in tree.top_down}
+    temperatures = "  ".join(f"{tree.levels[k]} {found.temperatures[k]:.2f}{few[k]}" for k in tree.top_down)
+    labels = " · ".join(f"{tree.levels[k]} {found.samples[k]:,}" for k in tree.top_down)
+    lowest = found.risks["own"].lowest_risk()
+    risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
+    return f"temperatures: {temperatures}\nfitted to labels of the {found.source}: {labels}; {risk}"
 
 
 def run_predict(args: PredictArgs) -> None:
     """Predict classes at every level for pictures, folders or features."""
-    model = Model.from_pretrained(args.run)
-    if args.top < 1:
-        raise DataError(f"--top is {args.top}: at least 1")
+    model = load_predictor(args.run)
+    restricted = bool(args.only or args.exclude)
+    asked = wanted(args.confidence, args.risk, args.rule, model.calibration, restricted=restricted, strict=args.strict)
+    if asked.promise is None and not restricted:
+        asked = model.wanted  # an exported model may bring a threshold along
+    ways: dict[str, Any] = {
+        "top": args.top,
+        "rule": args.rule,
+        "only": args.only_names(),
+        "exclude": args.excluded_names(),
+    }
     if model.preprocess is None:
-        answers = []
+        found = []
         for path in expand(args.inputs, want_images=False):
-            answers += model.predict(read_features(path)[: args.limit], top=args.top, rule=args.rule)
+            found += model.predict(read_features(path)[: args.limit], **ways)
     else:
         paths = readable(expand(args.inputs, want_images=True)[: args.limit], args.on_error)
-        answers = model.predict(paths, top=args.top, rule=args.rule)
-    {"table": print_table, "csv": print_csv, "json": print_json}[args.format](answers)
+        found = model.predict(paths, **ways)
+    {"table": print_table, "csv": print_csv, "json": print_json}[args.format](found, asked)
+
+
+def load_predictor(name: str) -> Predictor:
+    """A run, or a file that a run was exported to."""
+    return Model.from_pretrained(name)
 
 
 def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
@@ -87,52 +142,99 @@ def readable(paths: list[Path], on_error: str) -> list[Path]:
     return [path for path in paths if str(path) not in bad]
 
 
-def print_table(answers: Sequence[Named]) -> None:
-    """A row per sample, a column per level, runners-up below each other."""
-    if not answers:
+# ---- printing ------------------------------------------------------------------------------------------------------
+
+
+def print_table(found: Sequence[Named], asked: Wanted) -> None:
+    """A row per sample: a column per level, runners-up below each other; with a threshold, the answer and the way to it."""
+    if not found:
         return
-    folder = os.path.commonpath([str(Path(named.source).parent) for named in answers])  # a table has no room for it
-    table = Table("file", *(answer.level for answer in answers[0].levels))
-    for named in answers:
-        cells = ["\n".join(f"{c.label} {c.probability:.0%}" for c in level.candidates) for level in named.levels]
+    folder = os.path.commonpath([str(Path(named.source).parent) for named in found])  # a table has no room for it
+    table = Table("file", *(["answer", "and beyond"] if asked.promise else [level.level for level in found[0].levels]))
+    for named in found:
+        if asked.promise:
+            cells = list(answer_texts(named.answer_at(asked)))
+        else:
+            cells = ["\n".join(f"{c.label} {c.probability:.0%}" for c in level.candidates) for level in named.levels]
         table.add_row(os.path.relpath(named.source, folder) + ("" if named.consistent else "\n(levels disagree)"), *cells)
     show.out.print(table)
+    if asked.promise:
+        show.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({asked.promise})")
 
 
-def print_csv(answers: Sequence[Named]) -> None:
-    """A row per sample: file, then label and probability per level, numbered when there are runners-up."""
+def answer_texts(answer: Answer) -> tuple[str, str]:
+    """An answer in two cells: the class and its level, with what is above it; and what it could be below that."""
+    could_be = ", ".join(f"{c.label} {c.probability:.0%}" for c in answer.runners_up)
+    beyond = f"{answer.undecided}: {could_be}" if answer.undecided else ""
+    if answer.probability is None:
+        return "undecided", beyond
+    above = [f"{label} {p:.0%}" for label, p in zip(answer.path[:-1], answer.path_probabilities[:-1], strict=True)]
+    return f"{answer.label} ({answer.level}, {answer.probability:.0%})\n{' › '.join(above)}".rstrip(), beyond
+
+
+def print_csv(found: Sequence[Named], asked: Wanted) -> None:
+    """A row per sample: file, answer, then label and probability per level, numbered when there are runners-up."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if not answers:
+    if not found:
         return
-    ranks = range(max(len(level.candidates) for level in answers[0].levels))
-    header = ["file"]
-    for level in answers[0].levels:
+    ranks = range(max(len(level.candidates) for level in found[0].levels))
+    header = ["file", *(["answer", "answer_level", "answer_probability"] if asked.promise else [])]
+    for level in found[0].levels:
         for i in ranks[: len(level.candidates)]:
             end = f"_{i + 1}" if i else ""
             header += [f"{level.level}{end}", f"{level.level}_probability{end}"]
     writer.writerow([*header, "consistent"])
-    for named in answers:
+    for named in found:
         row = [named.source]
+        if asked.promise:
+            answer = named.answer_at(asked)
+            row += [answer.label or "", answer.level or "", _six(answer.probability)]
         for level in named.levels:
             for candidate in level.candidates:
-                row += [candidate.label, f"{candidate.probability:.6f}"]
+                row += [candidate.label, _six(candidate.probability)]
         writer.writerow([*row, str(named.consistent).lower()])
 
 
-def as_dict(named: Named) -> dict[str, Any]:
-    """One answer in the JSON layout."""
-    levels = [
-        {
-            "level": level.level,
-            "label": level.label,
-            "probability": level.probability,
-            "candidates": [{"label": c.label, "probability": c.probability} for c in level.candidates],
-        }
-        for level in named.levels
-    ]
-    return {"file": named.source, "levels": levels, "consistent": named.consistent}
+def _six(probability: float | None) -> str:
+    return "" if probability is None else f"{probability:.6f}"
 
 
-def print_json(answers: Sequence[Named]) -> None:
+def as_dict(named: Named, asked: Wanted) -> dict[str, Any]:
+    """One sample in the JSON layout: docs/predict.schema.json."""
+    answer = named.answer_at(asked)
+    return {
+        "file": named.source,
+        "answer": {
+            "label": answer.label,
+            "level": answer.level,
+            "probability": answer.probability,
+            "path": list(answer.path),
+            "path_probabilities": list(answer.path_probabilities),
+            "rule": answer.rule,
+            "promise": answer.promise,
+            "threshold": answer.threshold,
+            "undecided": answer.undecided,
+            "runners_up": _candidates(answer.runners_up),
+        },
+        "levels": [
+            {
+                "level": level.level,
+                "label": level.label,
+                "probability": level.probability,
+                "candidates": _candidates(level.candidates),
+            }
+            for level in named.levels
+        ],
+        "consistent": named.consistent,
+        "calibrated": named.calibration is not None,
+        "restricted": named.restricted,
+    }
+
+
+def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:
+    return [{"label": c.label, "probability": c.probability} for c in found]
+
+
+def print_json(found: Sequence[Named], asked: Wanted) -> None:
     """A list with one object per sample."""
-    print(json.dumps([as_dict(named) for named in answers], indent=1, ensure_ascii=False))
+    print(json.dumps([as_dict(named, asked) for named in found], indent=1, ensure_ascii=False))

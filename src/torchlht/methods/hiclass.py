@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlht.answer import top_down
+from torchlht.answer.rules import top_down
 from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods.base import register

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlht.answer import backtrack
+from torchlht.answer.rules import backtrack
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_mean

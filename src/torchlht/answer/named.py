@@ -1,0 +1,258 @@
+"""Predictions in names: what is answered, at which level, by which rule, how probable it is, and what else it could be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlht.answer.calibration import Calibration
+from torchlht.errors import ConfigError
+from torchlht.hierarchy import Hierarchy
+from torchlht.prediction import Prediction
+from torchlht.vocabulary import Rule
+
+RUNNERS_UP = 3
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class and its probability."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class LevelAnswer:
+    """What is said at one level.
+
+    Attributes:
+        level: its name.
+        candidates: the answer first, then the most probable others.
+        path: the answer's ancestors and itself, coarse → fine.
+        path_probabilities: theirs, each at its own level.
+        below: the most probable classes of the next finer level under the answer; at the finest, those beside it.
+    """
+
+    level: str
+    candidates: tuple[Candidate, ...]
+    path: tuple[str, ...] = ()
+    path_probabilities: tuple[float, ...] = ()
+    below: tuple[Candidate, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The answer, most often the most probable class."""
+        return self.candidates[0].label
+
+    @property
+    def probability(self) -> float:
+        """Its probability."""
+        return self.candidates[0].probability
+
+
+class Wanted(NamedTuple):
+    """What a probability must reach, and where that number comes from: "confidence 0.9", "risk 0.05", or nothing."""
+
+    threshold: float = 0.0
+    promise: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, as deep as one is sure of, and where it came from.
+
+        Answer('Laridae', level='family', probability=0.94)
+
+    Attributes:
+        label: the class; None where nothing reaches the threshold.
+        level: its level; None likewise.
+        probability: its probability; None likewise.
+        path: its ancestors and itself, coarse → fine.
+        path_probabilities: theirs, each at its own level.
+        rule: how classes were chosen: "own", "argmax", …
+        threshold: what a probability had to reach; 0 where the finest level is answered in any case.
+        promise: where the threshold comes from: "confidence 0.9", "risk 0.05", or None.
+        undecided: the next finer level, where nothing reached it; None when the finest is answered.
+        runners_up: the most probable classes there, of those under the answer; at the finest level, those beside it.
+    """
+
+    label: str | None
+    level: str | None
+    probability: float | None
+    path: tuple[str, ...]
+    path_probabilities: tuple[float, ...]
+    rule: str
+    threshold: float
+    promise: str | None
+    undecided: str | None
+    runners_up: tuple[Candidate, ...]
+
+    def __repr__(self) -> str:
+        if self.probability is None:
+            return f"Answer(None, threshold={self.threshold:.3g})"
+        return f"Answer({self.label!r}, level={self.level!r}, probability={self.probability:.3g})"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A prediction for one sample in names, levels coarse → fine.
+
+        >>> named = model.predict("beach.jpg")[0]
+        >>> named["family"].label, named["family"].probability
+        ('Laridae', 0.94)
+        >>> named.answer(confidence=0.9)
+        Answer('Laridae', level='family', probability=0.94)
+
+    Attributes:
+        source: the picture's path, or the row of the features.
+        levels: one answer per level, coarse → fine.
+        consistent: whether the answers lie on one path of the tree.
+        rule: how they were chosen.
+        calibration: of the probabilities, where there is one.
+        restricted: whether only some classes were allowed.
+    """
+
+    source: str
+    levels: tuple[LevelAnswer, ...]
+    consistent: bool
+    rule: Rule = "own"
+    calibration: Calibration | None = field(default=None, repr=False, compare=False)
+    restricted: bool = False
+
+    def __getitem__(self, level: str) -> LevelAnswer:
+        for answer in self.levels:
+            if answer.level == level:
+                return answer
+        raise KeyError(f"no level {level!r} (levels: {', '.join(answer.level for answer in self.levels)})")
+
+    def __str__(self) -> str:
+        return " › ".join(f"{answer.label} {answer.probability:.0%}" for answer in self.levels)
+
+    def answer(self, *, confidence: float | None = None, risk: float | None = None, strict: bool = False) -> Answer:
+        """The deepest answer that is sure enough; the finest one where nothing is asked for.
+
+        Args:
+            confidence: what its probability must reach.
+            risk: the share of answers that may be wrong; the threshold comes from the calibration.
+            strict: risk: count validation answers that no label can check as wrong.
+
+        Raises:
+            ConfigError: when both are given, or a risk cannot be promised.
+        """
+        found = wanted(confidence, risk, self.rule, self.calibration, restricted=self.restricted, strict=strict)
+        return self.answer_at(found)
+
+    def answer_at(self, asked: Wanted) -> Answer:
+        """The deepest answer whose probability reaches a threshold."""
+        finer: str | None = None
+        for level in reversed(self.levels):
+            if level.probability >= asked.threshold:
+                found = (level.label, level.level, level.probability, level.path, level.path_probabilities)
+                return Answer(*found, self.rule, *asked, undecided=finer, runners_up=level.below)
+            finer = level.level
+        nothing = (None, None, None, (), ())
+        return Answer(*nothing, self.rule, *asked, undecided=finer, runners_up=self.levels[0].candidates[:RUNNERS_UP])
+
+
+def wanted(
+    confidence: float | None,
+    risk: float | None,
+    rule: Rule,
+    calibration: Calibration | None,
+    *,
+    restricted: bool = False,
+    strict: bool = False,
+) -> Wanted:
+    """The threshold that is asked for.
+
+    Raises:
+        ConfigError: when both are given, they are no shares, or a risk cannot be promised.
+    """
+    if confidence is not None and risk is not None:
+        raise ConfigError("--confidence and --risk both ask for a threshold: pass one of them")
+    if confidence is not None:
+        if not 0 <= confidence <= 1:
+            raise ConfigError(f"--confidence is {confidence:g}: a probability from 0 to 1")
+        return Wanted(confidence, f"confidence {confidence:g}")
+    if risk is None:
+        return Wanted()
+    if restricted:
+        raise ConfigError(
+            "--risk was measured with every class possible, so it promises nothing under --only or --exclude: pass --confidence"
+        )
+    if calibration is None:
+        raise ConfigError(
+            "--risk needs a run that was calibrated: train with --val 0.1, or lht calibrate RUN DATA with labelled samples "
+            "that it was not trained on"
+        )
+    return Wanted(calibration.threshold(risk, rule, strict=strict), f"risk {risk:g}{', strict' if strict else ''}")
+
+
+# ---- from tensors --------------------------------------------------------------------------------------------------
+
+
+def name_all(
+    prediction: Prediction,
+    hierarchy: Hierarchy,
+    sources: Sequence[str],
+    top: int,
+    *,
+    rule: Rule = "own",
+    calibration: Calibration | None = None,
+    restricted: bool = False,
+) -> list[Named]:
+    """A batch in names.
+
+    Args:
+        prediction: decided, calibrated and restricted already.
+        hierarchy: the tree.
+        sources: what to call each sample.
+        top: candidates per level.
+        rule: by which it was decided.
+        calibration: which was applied.
+        restricted: whether only some classes were allowed.
+    """
+    chosen = prediction.chosen()
+    columns = [_name_level(prediction, hierarchy, chosen, k, top) for k in hierarchy.top_down]
+    answers = chosen.cpu().numpy()
+    consistent = [all(up[row[k]] == row[k + 1] for k, up in enumerate(hierarchy.parents)) for row in answers]
+    return [
+        Named(source, levels, bool(agree), rule, calibration, restricted)
+        for source, agree, levels in zip(sources, consistent, zip(*columns, strict=True), strict=True)
+    ]
+
+
+def _name_level(prediction: Prediction, tree: Hierarchy, chosen: Tensor, k: int, top: int) -> list[LevelAnswer]:
+    """One level of every sample."""
+    log_p, picked = prediction.log_probs[k], chosen[:, k : k + 1]
+    best = _candidates(log_p, log_p.scatter(1, picked, torch.inf), tree.classes[k], top)
+    if k:
+        parents = torch.as_tensor(tree.parents[k - 1].copy(), device=log_p.device)
+        finer = prediction.log_probs[k - 1]
+        below = _candidates(finer, finer.masked_fill(parents != picked, torch.nan), tree.classes[k - 1], RUNNERS_UP)
+    else:
+        below = _candidates(log_p, log_p.scatter(1, picked, torch.nan), tree.classes[0], RUNNERS_UP)
+    names, shares = [], []
+    for j in reversed(range(k, len(tree))):
+        above = torch.as_tensor(tree.ancestors(j, of=k).copy(), device=log_p.device)[picked]
+        names.append([tree.classes[j][i] for i in above.flatten().tolist()])
+        shares.append(prediction.log_probs[j].gather(1, above).exp().flatten().tolist())
+    rows = zip(best, zip(*names, strict=True), zip(*shares, strict=True), below, strict=True)
+    return [LevelAnswer(tree.levels[k], *row) for row in rows]
+
+
+def _candidates(log_p: Tensor, score: Tensor, names: Sequence[str], most: int) -> list[tuple[Candidate, ...]]:
+    """For each sample the classes with the highest scores, in order; those whose score is not a number are none."""
+    order = torch.where(score.isnan(), -torch.inf, score.clamp(min=torch.finfo(score.dtype).min))
+    best = order.topk(min(most, order.shape[1]), dim=1)
+    real, index = (best.values > -torch.inf).tolist(), best.indices
+    shares = log_p.gather(1, index).exp().tolist()
+    return [
+        tuple(Candidate(names[c], p) for c, p, there in zip(*row, strict=True) if there)
+        for row in zip(index.tolist(), shares, real, strict=True)
+    ]
