@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from torchlht.answer import Calibration, Decisions, decide, fit_calibration, operating_point
+from torchlht.answer import Calibration, Decisions, decide, operating_point
 from torchlht.answer.named import wanted
 from torchlht.args import TrainArgs
 from torchlht.data import Samples, read_data
@@ -123,47 +123,19 @@ def evaluate(
     return found
 
 
-def calibrate(
-    run: str | Path,
-    data: str | Path | None = None,
-    *,
-    split: str | None = None,
-    on_error: str = "refuse",
-    workers: int = 0,
-) -> Calibration:
-    """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
-
-    Args:
-        run: a run directory.
-        data: the samples, with the run's classes; the run's own validation samples by default.
-        split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
-        on_error: "refuse" or "skip" pictures that cannot be read.
-        workers: processes that decode pictures.
-    """
-    folder = Path(run)
-    model = Model.from_pretrained(folder, calibrated=False)
-    inputs = run_set(folder, model, data, split or "val", on_error)
-    name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"
-    found = calibrate_on(part_for(model, inputs), inputs, model.hierarchy, source=name, workers=workers)
-    found.write(folder, model.hierarchy)
-    return found
-
-
-def calibrate_on(
-    network: nn.Module,
-    data: SampleSet,
-    hierarchy: Hierarchy,
-    *,
-    source: str,
-    device: torch.device | None = None,
-    workers: int = 0,
-) -> Calibration:
-    """The calibration of a network on a set of labelled samples."""
+def collect(
+    network: nn.Module, data: SampleSet, *, device: torch.device | None = None, workers: int = 0
+) -> tuple[Prediction, Tensor]:
+    """What a network says of all samples at once, and their labels."""
     parts = list(predictions(network, data, device=device, workers=workers))
-    levels = tuple(torch.cat([p.log_probs[k].cpu() for p, _ in parts]) for k in range(len(hierarchy)))
-    choices = [p.choice.cpu() for p, _ in parts if p.choice is not None]
-    whole = Prediction(levels, choice=torch.cat(choices) if choices else None)
-    return fit_calibration(whole, torch.cat([labels for _, labels in parts]), hierarchy, source=source)
+    return join([p for p, _ in parts]), torch.cat([labels for _, labels in parts])
+
+
+def join(parts: Sequence[Prediction]) -> Prediction:
+    """Predictions of several batches as one, without transitions."""
+    levels = tuple(torch.cat([p.log_probs[k].cpu() for p in parts]) for k in range(len(parts[0].log_probs)))
+    choices = [p.choice.cpu() for p in parts if p.choice is not None]
+    return Prediction(levels, choice=torch.cat(choices) if choices else None)
 
 
 def decide_all(model: Model, data: SampleSet, *, rule: Rule = "own", workers: int = 0) -> Decisions:

@@ -26,15 +26,16 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from torchlht import show
+from torchlht.answer import fit_calibration
 from torchlht.args import TrainArgs
 from torchlht.backbones import create_backbone
 from torchlht.data import NAMES, Samples
 from torchlht.data.images import check_images, write_problems
 from torchlht.data.loading import FeatureSet, SampleSet, epoch_batches, load, sample_set
-from torchlht.data.samples import Ints, draw_share, hold_out_test, with_split
+from torchlht.data.samples import Ints, draw_fold, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError
-from torchlht.evaluation import calibrate_on, measure, read_as_trained
+from torchlht.evaluation import collect, measure, read_as_trained
 from torchlht.features import cache_path, frozen_features
 from torchlht.files import replacing, write_json
 from torchlht.hierarchy import Hierarchy
@@ -148,8 +149,12 @@ def prepare(args: TrainArgs) -> Prepared:
     samples, kept = args.make_mask().apply(samples)
     samples = args.make_perturbation().perturb_labels(samples)
     share = args.val if args.val is not None else (0.1 if args.select == "best" and not len(samples.index("val")) else 0.0)
-    if share:
+    held = np.empty(0, dtype=np.int64)
+    if fold := args.fold_numbers():
+        held = draw_fold(samples, samples.index("train"), *fold, seed=args.seed)
+    elif share:
         held = draw_share(samples, samples.index("train"), share, seed=args.seed, purpose="val")
+    if len(held):
         samples = with_split(samples, held, "val")
         kept = np.setdiff1d(kept, held)
     if args.select == "best" and not len(samples.index("val")):
@@ -558,14 +563,8 @@ def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, 
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
     if sets.val is not None:
-        model.calibration = calibrate_on(
-            sets.network,
-            sets.val,
-            model.hierarchy,
-            source="val part of its own data",
-            device=fabric.device,
-            workers=sets.workers,
-        )
+        seen = collect(sets.network, sets.val, device=fabric.device, workers=sets.workers)
+        model.calibration = fit_calibration(*seen, model.hierarchy, source="val part of its own data")
     metrics = measure_on(fabric, model, sets.network, sets, sets.test, more_rules=args.rules) if args.test else {}
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:

@@ -122,6 +122,22 @@ def test_a_run_without_validation_samples_says_what_it_lacks(embeddings: Path, t
     assert "pass one of them" in refused(["predict", str(run), "x.npz", "--risk", "0.1", "--confidence", "0.5"], capsys)
 
 
+def test_folds_calibrate_without_losing_labels(embeddings: Path, tmp_path: Path, capsys) -> None:
+    run = train(quick(embeddings, tmp_path / "plain", val=None, mask=0.5, width=24))
+    before = (run / "model.safetensors").read_bytes()
+    main(["calibrate", str(run), "--folds", "3"])
+    assert "3 folds of its own training data: order 120 · family 120 · species 60" in capsys.readouterr().out
+    assert (run / "model.safetensors").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir() if p.is_dir() and p.name != "cache"] == ["plain"]
+    calibration = torchlht.load(run).calibration
+    assert calibration is not None
+    assert calibration.threshold(0.3) < 1
+    assert "at least 2" in refused(["calibrate", str(run), "--folds", "1"], capsys)
+    assert "without DATA" in refused(["calibrate", str(run), str(embeddings), "--folds", "3"], capsys)
+    own = train(quick(embeddings, tmp_path / "own", epochs=1, width=24))
+    assert "validation samples of its own" in refused(["calibrate", str(own), "--folds", "3"], capsys)
+
+
 @pytest.mark.parametrize("method", ["c-hmcnn", "hiclass"])
 def test_methods_of_another_kind_are_calibrated_too(embeddings: Path, tmp_path: Path, method: str) -> None:
     """One has a sigmoid per class, the other its own way of choosing."""

@@ -93,3 +93,12 @@ def test_commands_are_found_by_one_word_or_two() -> None:
     assert "lht data preview" in usage()
     with pytest.raises(LHTError, match="lht data preview"):
         find_command(["data"])
+
+
+@pytest.mark.parametrize("fold", ["0/5", "6/5", "2", "a/b", "1/1", "-1/5"])
+def test_folds_that_are_none_are_refused(fold: str) -> None:
+    with pytest.raises(ConfigError, match="as in 2/5"):
+        TrainArgs("x", fold=fold)
+    assert TrainArgs("x", fold="2/5").fold_numbers() == (1, 5)
+    with pytest.raises(ConfigError, match="pass one of them"):
+        TrainArgs("x", fold="2/5", val=0.1)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from torchlht.data import read_data
 from torchlht.data.embeddings import read_features
-from torchlht.data.samples import Samples, draw, draw_share, hold_out_test, with_split
+from torchlht.data.samples import Samples, draw, draw_fold, draw_share, hold_out_test, with_split
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy import Hierarchy
 
@@ -744,3 +744,14 @@ def test_a_validation_part_is_not_taken_for_testing() -> None:
 def test_data_too_small_to_set_anything_aside_is_told_with_the_way_out() -> None:
     with pytest.raises(DataError, match="made: 3 samples are too few to set a test part aside; pass --test-share 0"):
         hold_out_test(make([1, 1, 1]), 0.2)
+
+
+def test_folds_are_disjoint_stratified_and_hold_all_but_what_stands_alone(home: Path) -> None:
+    rows = [f"{i}.png,Charadriiformes,Laridae,{'Ivory Gull' if i % 2 else ''}" for i in range(20)]
+    pictures(home, *(f"{i}.png" for i in range(21)))
+    samples = read_data(table(home, "\n".join(["path,order,family,species", *rows, "20.png,Gaviiformes,Gaviidae,Common Loon"])))
+    among = np.arange(21)
+    parts = [draw_fold(samples, among, i, 5, seed=3) for i in range(5)]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(20))  # the only loon always stays behind
+    assert all((part % 2).sum() == 2 and len(part) == 4 for part in parts)
+    assert not np.array_equal(parts[0], draw_fold(samples, among, 0, 5, seed=4))

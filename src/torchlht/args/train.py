@@ -156,6 +156,8 @@ class TrainArgs:
     """Which epoch is kept: the last, or the best mean accuracy on validation samples. Never anything on test samples."""
     val: float | None = None
     """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
+    fold: str | None = None
+    """Instead of --val: set aside one of N equal parts of the training samples, as in 2/5, so that N runs cover them all."""
     test: bool = True
     """Measure the result on the test samples."""
     rules: tuple[Rule, ...] = ()
@@ -192,8 +194,11 @@ class TrainArgs:
         for wrong, message in problems:
             if wrong:
                 raise ConfigError(message)
-        self.make_mask()  # checks its own options, as does the next
+        if self.fold is not None and self.val:
+            raise ConfigError("--fold and --val both set validation samples aside: pass one of them")
+        self.make_mask()  # checks its own options, as do the next
         self.make_perturbation()
+        self.fold_numbers()
 
     def with_recipe(self, *, features: bool, samples: int) -> TrainArgs:
         """The same, with what was left open filled in for training on so many features, or pictures."""
@@ -218,6 +223,15 @@ class TrainArgs:
     def make_perturbation(self) -> Perturbation:
         """The faults these options ask for."""
         return Perturbation(self.perturb, self.perturb_share, self.label_noise, self.seed)
+
+    def fold_numbers(self) -> tuple[int, int] | None:
+        """`fold` as the number of a part, from 0, and how many there are."""
+        if self.fold is None:
+            return None
+        part, slash, parts = self.fold.partition("/")
+        if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts) and int(parts) > 1):
+            raise ConfigError(f"--fold is {self.fold!r}: a part of several, as in 2/5")
+        return int(part) - 1, int(parts)
 
     def method_options(self) -> dict[str, Any]:
         """The method's options that were given; the rest are the method's own defaults."""

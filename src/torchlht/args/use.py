@@ -105,6 +105,9 @@ class CalibrateArgs:
     """Labelled samples that it was not trained on; the run's own validation samples by default."""
     split: Split | None = None
     """Which part of the data; val by default, and all of data that has no validation part."""
+    folds: int | None = None
+    """Without validation samples: train again so many times, each time without one part of the training samples, and learn
+    from what is said of that."""
     on_error: OnError = "refuse"
     """What to do about pictures that cannot be read."""
     workers: int = 0

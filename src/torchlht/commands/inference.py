@@ -19,12 +19,13 @@ from torchlht.answer.calibration import FEW
 from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.named import Wanted, wanted
 from torchlht.args import CalibrateArgs, EvaluateArgs, PredictArgs
+from torchlht.calibrating import calibrate, cross_calibrate
 from torchlht.data import NAMES, read_data
 from torchlht.data.embeddings import read_features
 from torchlht.data.images import Problem, find_problems, is_image
 from torchlht.data.packed import file_of
-from torchlht.errors import DataError
-from torchlht.evaluation import calibrate, evaluate
+from torchlht.errors import ConfigError, DataError
+from torchlht.evaluation import evaluate
 from torchlht.hierarchy import Hierarchy
 from torchlht.model import TREE, Model
 from torchlht.predictor import Predictor
@@ -57,7 +58,12 @@ def run_evaluate(args: EvaluateArgs) -> None:
 
 def run_calibrate(args: CalibrateArgs) -> None:
     """Fit a run's probabilities to what comes true, on validation samples."""
-    found = calibrate(args.run, args.data, split=args.split, on_error=args.on_error, workers=args.workers)
+    if args.folds is not None and (args.data or args.split):
+        raise ConfigError("--folds is for the run's own training samples: pass it without DATA and --split")
+    if args.folds is not None:
+        found = cross_calibrate(args.run, args.folds, quiet=args.json)
+    else:
+        found = calibrate(args.run, args.data, split=args.split, on_error=args.on_error, workers=args.workers)
     tree = Hierarchy.read(Path(args.run) / TREE)
     if args.json:
         print(json.dumps(found.to_dict(tree), indent=1))

@@ -123,6 +123,25 @@ def draw_share(samples: Samples, among: Ints, share: float, *, seed: int, purpos
     return labelled[chosen]
 
 
+def draw_fold(samples: Samples, among: Ints, part: int, parts: int, *, seed: int) -> Ints:
+    """One of so many disjoint, stratified parts of the samples `among`; positions, ascending.
+
+    Together the parts hold every sample with a label, but for those that are alone in their stratum and always stay behind.
+    """
+    strata = samples.strata()
+    members: dict[str, list[int]] = {}
+    for i in among.tolist():
+        members.setdefault(strata[i], []).append(i)
+    chosen: list[int] = []
+    for stratum, inside in members.items():
+        if stratum == "unlabelled" or len(inside) < 2:
+            continue
+        ranked = sorted(inside, key=lambda i: (hashed(seed, "fold", samples.keys[i]), samples.keys[i]))
+        start = hashed(seed, "fold", stratum)  # small strata do not all begin with the first part
+        chosen += [i for rank, i in enumerate(ranked) if (start + rank) % parts == part]
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
 def with_split(samples: Samples, positions: Ints, split: str) -> Samples:
     """The same samples, with some of them moved to another split."""
     new = samples.split.copy()
