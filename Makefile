@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Compiled once and kept, not anew in every process: imports are a good part of the tests' time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test check unit bench clean
 
 setup: $(READY)

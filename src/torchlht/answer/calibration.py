@@ -130,7 +130,7 @@ def fit_calibration(prediction: Prediction, labels: Tensor, hierarchy: Hierarchy
     log_probs, labels = [log_p.detach().double().cpu() for log_p in prediction.log_probs], labels.cpu()
     if not (labels >= 0).any():
         raise DataError("no sample to calibrate on has a label")
-    kind = _kind(log_probs)
+    kind = kind_of(log_probs)
     known = [labels[:, k] >= 0 for k in range(len(hierarchy))]
     counts = tuple(int(rows.sum()) for rows in known)
     temperatures = tuple(
@@ -151,8 +151,8 @@ def _risks(calibrated: Prediction, labels: Tensor, hierarchy: Hierarchy) -> dict
     return found
 
 
-def _kind(log_probs: Sequence[Tensor]) -> Kind:
-    """Whether every row of every level sums to one."""
+def kind_of(log_probs: Sequence[Tensor]) -> Kind:
+    """Whether every row of every level sums to one, or each class has a probability of its own."""
     sums = (torch.logsumexp(log_p, dim=1) for log_p in log_probs)
     return "softmax" if all(bool((one.abs() < 1e-3).all()) for one in sums) else "sigmoid"
 

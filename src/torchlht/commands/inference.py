@@ -26,6 +26,7 @@ from torchlht.data.images import Problem, find_problems, is_image
 from torchlht.data.packed import file_of
 from torchlht.errors import ConfigError, DataError
 from torchlht.evaluation import evaluate
+from torchlht.exported.read import READERS, read_exported
 from torchlht.hierarchy import Hierarchy
 from torchlht.model import TREE, Model
 from torchlht.predictor import Predictor
@@ -107,7 +108,7 @@ def run_predict(args: PredictArgs) -> None:
 
 def load_predictor(name: str) -> Predictor:
     """A run, or a file that a run was exported to."""
-    return Model.from_pretrained(name)
+    return read_exported(name) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
 
 
 def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
 from torchlht.files import write_text
 from torchlht.hierarchy.build import Row, Spec, build, narrower
-from torchlht.hierarchy.read import FORMAT, read_tree
+from torchlht.hierarchy.read import FORMAT, read_tree, spec_of
 
 Ints = NDArray[np.int64]
 
@@ -104,6 +104,11 @@ class Hierarchy:
             DataError: when there is no such file.
         """
         return cls(**read_tree(Path(path), levels)._asdict(), source=str(path))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "hierarchy") -> Hierarchy:
+        """The inverse of `to_dict`. Raises KeyError or TypeError when something is missing."""
+        return cls(**spec_of(values)._asdict(), source=source)
 
     def _faults(self) -> list[Fault]:
         """Everything wrong with the arrays themselves, whichever way they came in."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -244,14 +244,19 @@ def _read_own(path: Path) -> Spec | None:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return None
     try:
-        levels = content["levels"]
-        return Spec(
-            levels=tuple(level["name"] for level in levels),
-            classes=tuple(tuple(level["classes"]) for level in levels),
-            parents=tuple(tuple(level["parents"]) for level in levels[:-1]),
-        )
+        return spec_of(content)
     except (KeyError, TypeError) as error:
         raise HierarchyError(str(path), [Fault("", f"not a whole hierarchy.json ({error!r})")]) from None
+
+
+def spec_of(content: dict[str, Any]) -> Spec:
+    """The tree from the content of a hierarchy.json."""
+    levels = content["levels"]
+    return Spec(
+        levels=tuple(level["name"] for level in levels),
+        classes=tuple(tuple(level["classes"]) for level in levels),
+        parents=tuple(tuple(level["parents"]) for level in levels[:-1]),
+    )
 
 
 def _compose(path: Path) -> yaml.Node | None:

@@ -1,0 +1,47 @@
+"""What `lht export` wrote, with numpy, Pillow and onnxruntime alone: python onnx_predict.py birds.onnx beach.jpg …
+
+A model on features takes .npz files with `x`. The answer is the deepest class that reaches the threshold kept in the file.
+"""
+
+import json
+import sys
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+about = json.loads(session.get_modelmeta().custom_metadata_map["torchlht"])
+levels, spec = about["hierarchy"]["levels"], about["preprocess"]  # levels are fine first, as the outputs are
+threshold = about["threshold"]["value"] if about["threshold"] else 0.0
+if about["rule"] != "argmax":
+    sys.exit(f"{about['method']} answers {about['rule']}, which this example does not; lht predict does")
+
+
+def prepare(path):
+    """A picture, resized, cropped and standardised: (1, 3, size, size). Transparency and 16 bits are left to `lht predict`."""
+    image = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    size, scale = spec["size"], spec["resize"] / min(image.size)
+    sides = [spec["resize"]] * 2 if spec["stretch"] else [max(round(side * scale), size) for side in image.size]
+    image = image.resize(sides, Image.Resampling[spec["interpolation"].upper()])
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    pixels = np.asarray(image.crop((left, top, left + size, top + size)), dtype=np.float32) / 255
+    return ((pixels - np.float32(spec["mean"])) / np.float32(spec["std"])).transpose(2, 0, 1)[None]
+
+
+def calibrated(log_p, temperature):
+    """Probabilities at a level's temperature: a distribution, or one for each class by itself."""
+    odds = log_p if about["kind"] == "softmax" else log_p - np.log(-np.expm1(np.minimum(log_p, -1e-7)))
+    scaled = np.exp((odds - odds.max(axis=1, keepdims=True)) / temperature)
+    return scaled / scaled.sum(axis=1, keepdims=True) if about["kind"] == "softmax" else 1 / (1 + np.exp(-odds / temperature))
+
+
+for name in sys.argv[2:]:
+    outputs = session.run(None, {"input": prepare(name) if spec else np.load(name)["x"].astype(np.float32)})
+    probabilities = [calibrated(*pair) for pair in zip(outputs, about["temperatures"], strict=True)]
+    for i in range(len(outputs[0])):
+        answer = "nothing is sure enough"
+        for level, p in reversed(list(zip(levels, probabilities, strict=True))):  # coarse to fine: the deepest one stays
+            if p[i].max() >= threshold:
+                answer = f"{level['classes'][p[i].argmax()]} ({level['name']}, {100 * p[i].max():.0f} %)"
+        print(f"{name}{'' if spec else f' row {i}'}: {answer}")

@@ -1,0 +1,42 @@
+"""`lht export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchlht import show
+from torchlht.args import ExportArgs
+from torchlht.exported.write import SUFFIXES, Written, write_exported
+from torchlht.hierarchy import Hierarchy
+
+
+def run_export(args: ExportArgs) -> None:
+    """Write a run as one file, ONNX or torch.export, with all it needs."""
+    out = args.out or beside(args.run, SUFFIXES[args.to])
+    written = write_exported(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)
+    show.say(summary(written))
+    inputs = "FILE.npz" if written.metadata["preprocess"] is None else "PICTURE…"
+    show.say(f"next: lht predict {written.path} {inputs}")
+
+
+def beside(run: str, suffix: str) -> Path:
+    """Where a run is exported to: runs/birds to runs/birds.onnx; a model on the hub into the current folder."""
+    folder = Path(run)
+    if not folder.is_dir():
+        return Path(folder.name + suffix)
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.with_name(named.name + suffix)
+
+
+def summary(written: Written) -> str:
+    """The file in a line."""
+    threshold = written.metadata["threshold"]
+    parts = [
+        f"{written.path}",
+        f"{written.path.stat().st_size / 1e6:.1f} MB",
+        Hierarchy.from_dict(written.metadata["hierarchy"]).describe(),
+        f"probabilities as in the run to {written.difference:.0e}",
+        "calibrated" if written.metadata["calibration"] else "not calibrated",
+        f"threshold {threshold['value']:.3g} ({threshold['promise']})" if threshold else "no threshold",
+    ]
+    return " · ".join(parts)
