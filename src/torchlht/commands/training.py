@@ -34,7 +34,8 @@ def run_train(args: TrainArgs) -> None:
         show.say(show.metrics_sentence(metrics))
         chosen += ", measured on test samples"
     show.say(f"{chosen} · kept in {run}")
-    show.say(f"next: lht predict {run} {'demo --limit 5' if args.data == 'demo' else 'FILE…'}   ·   lht evaluate {run}")
+    inputs = "demo --limit 5" if args.data == "demo" else "FILE…"
+    show.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")
 
 
 def run_compare(args: CompareArgs) -> None:

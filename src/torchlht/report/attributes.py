@@ -18,10 +18,6 @@ from matplotlib.figure import Figure
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.hierarchy import Hierarchy
 from torchlht.report.look import (
-    COLOURS,
-    FAINT,
-    GREY,
-    INK,
     Floats,
     Ints,
     Side,
@@ -36,6 +32,7 @@ from torchlht.report.look import (
     panels,
     separate,
     taxonomy_order,
+    theme,
 )
 
 CUB_FILE = Path("attributes") / "class_attribute_labels_continuous.txt"
@@ -160,11 +157,11 @@ def similarity_test(similarity: Floats, tree: Hierarchy, *, permutations: int = 
         extreme = chance <= observed + slack if h == len(tree) else chance >= observed - slack
         low, middle, high = np.quantile(chance, (0.025, 0.5, 0.975)).tolist()
         p = float((1 + extreme.sum()) / (1 + permutations))
-        found.append(PairGroup(_kind(tree, h), int((height == h).sum()), observed, (low, middle, high), p))
+        found.append(PairGroup(what_is_shared(tree, h), int((height == h).sum()), observed, (low, middle, high), p))
     return found
 
 
-def _kind(tree: Hierarchy, height: int) -> str:
+def what_is_shared(tree: Hierarchy, height: int) -> str:
     """What pairs that meet at this height share."""
     if height == len(tree):
         return f"other {tree.levels[-1]}"
@@ -220,19 +217,20 @@ def attribute_figure(
 
 def _draw_means(axes: Axes, groups: Sequence[PairGroup]) -> None:
     """A dot per kind of pairs, on the range of 95 % of the shuffles."""
+    faint, grey = theme().faint, theme().grey
     for i, group in enumerate(groups):
         low, middle, high = group.chance
-        axes.plot([low, high], [-i, -i], color=FAINT, linewidth=7, solid_capstyle="butt", label="" if i else "95% of shuffles")
-        axes.plot([middle, middle], [-i - 0.12, -i + 0.12], color=GREY, linewidth=1)
-        axes.plot(group.mean, -i, "o", color=COLOURS[0], label="" if i else "mean of pairs")
+        axes.plot([low, high], [-i, -i], color=faint, linewidth=7, solid_capstyle="butt", label="" if i else "95% of shuffles")
+        axes.plot([middle, middle], [-i - 0.12, -i + 0.12], color=grey, linewidth=1)
+        axes.plot(group.mean, -i, "o", color=theme().colours[0], label="" if i else "mean of pairs")
         text = f"{group.mean:.3f}   p {_p(group.p)}"
-        axes.text(1.04, -i, text, transform=axes.get_yaxis_transform(), va="center", color=INK)
+        axes.text(1.04, -i, text, transform=axes.get_yaxis_transform(), va="center")
     names = [f"{group.name}\n{group.pairs:,} pairs" for group in groups]
     axes.set_yticks([-i for i in range(len(groups))], names)
     axes.set_ylim(-len(groups) + 0.4, 0.6)
     axes.margins(x=0.08)
     axes.set_xlabel("mean cosine")
-    axes.grid(axis="x", color=FAINT, linewidth=0.6)
+    axes.grid(axis="x")
     axes.set_axisbelow(True)
     axes.set_title("pairs of classes by what they share")
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.28), ncols=2)

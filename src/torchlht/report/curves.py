@@ -16,7 +16,7 @@ from torchlht.errors import ConfigError, RunError
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import method_options
 from torchlht.model import TREE, read_config
-from torchlht.report.look import COLOURS, FAINT, INK, look, panels
+from torchlht.report.look import look, panels
 
 PREFIX = "gamma_"
 
@@ -60,18 +60,18 @@ def gamma_figure(runs: Sequence[str | Path], *, title: str = "") -> Figure:
         raise ConfigError("no runs to draw γ of")
     curves = [read_gamma(run) for run in runs]
     levels = list(dict.fromkeys(level for curve in curves for level in curve.levels))
-    with look():
+    with look() as now:
         figure, [[axes]] = panels(1, 1, (4.6, 2.8), margin=(0.8, 0.7, 1.8, 0.7))
         for i, level in enumerate(levels):
             of_level = [[curve.start, *curve.levels[level]] for curve in curves if level in curve.levels]
-            _draw_level(axes, of_level, level, COLOURS[i % len(COLOURS)])
+            _draw_level(axes, of_level, level, now.colours[i % len(now.colours)])
         for n, start in enumerate(sorted({curve.start for curve in curves})):
-            axes.axhline(start, color=INK, linewidth=0.6, linestyle=":", zorder=1)
-            axes.plot(0, start, "o", color="white", markeredgecolor=INK, zorder=4, label="" if n else "initial value")
+            axes.axhline(start, color=now.ink, linewidth=0.6, linestyle=":", zorder=1)
+            axes.plot(0, start, "o", color=now.paper, markeredgecolor=now.ink, zorder=4, label="" if n else "initial value")
         axes.set_xlabel("epochs")
         axes.set_ylabel("γ, weight of the tree")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
+        axes.grid(axis="y")
         axes.set_axisbelow(True)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         seeds = f"thick: mean of {len(runs)} runs" if len(runs) > 1 else ""

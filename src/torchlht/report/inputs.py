@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from torchlht.args import TrainArgs
@@ -14,7 +15,7 @@ from torchlht.data import Samples
 from torchlht.data.images import check_images
 from torchlht.data.loading import FeatureSet, SampleSet, load, sample_set
 from torchlht.errors import DataError
-from torchlht.evaluation import run_samples
+from torchlht.evaluation import run_samples, with_own_validation
 from torchlht.features import cache_path
 from torchlht.methods import Method
 from torchlht.model import Model, read_config
@@ -34,19 +35,31 @@ def run_inputs(run: str | Path, split: str = "test", *, pictures: bool = False) 
         split: "train", "val", "test" or "all", as in `lht evaluate`.
         pictures: give pictures even so, as Grad-CAM needs them.
     """
-    model = Model.from_pretrained(run)
-    args = TrainArgs.from_dict(read_config(Path(run))["train"])
-    samples, _ = check_images(run_samples(Path(run), model, None), args.on_error)
-    keep = np.arange(len(samples)) if split == "all" else samples.index(split)
-    if not len(keep):
-        raise DataError(f"{samples.name}: no samples in its {split} part; pass split train, val, test or all")
-    features = None if pictures or not args.freeze else _kept_features(samples, model)
+    model, samples, args = read_run(run, split)
+    features = None if pictures or not args.freeze else kept_features(samples, model)
+    keep = part_of(samples, split)
     chosen = samples.select(keep)
     x = chosen.features if features is None else features[keep]
     return model, sample_set(x, chosen.images, chosen.labels, model.preprocess)
 
 
-def _kept_features(samples: Samples, model: Model) -> np.ndarray[tuple[int, int], np.dtype[np.float32]] | None:
+def read_run(run: str | Path, split: str) -> tuple[Model, Samples, TrainArgs]:
+    """The model of a run, all its samples with a split marked, and its options."""
+    model = Model.from_pretrained(run)
+    args = TrainArgs.from_dict(read_config(Path(run))["train"])
+    samples, _ = check_images(run_samples(Path(run), model, None), args.on_error)
+    return model, with_own_validation(samples, Path(run)) if split == "val" else samples, args
+
+
+def part_of(samples: Samples, split: str) -> NDArray[np.int64]:
+    """Positions of the samples of a split, or all of them."""
+    keep = np.arange(len(samples)) if split == "all" else samples.index(split)
+    if not len(keep):
+        raise DataError(f"{samples.name}: no samples in its {split} part; pass split train, val, test or all")
+    return keep
+
+
+def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
     """(N, d) features of the frozen backbone, if they are in the cache."""
     if model.preprocess is None:
         return None

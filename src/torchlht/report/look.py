@@ -9,60 +9,38 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize, PowerNorm
+from matplotlib.colors import LogNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from torchlht.files import replacing
 from torchlht.hierarchy import Hierarchy
+from torchlht.report.theme import LIGHT
+from torchlht.report.theme import look as look
+from torchlht.report.theme import theme as theme
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Side = Literal["x", "y"]
 Scale = Literal["root", "log"]
 
-INK, GREY, FAINT = "#333333", "#999999", "#dddddd"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart without red and green
-RIGHT, WRONG = "#2f7d4f", "#b4472f"
-BLUES = ["#ffffff", "#b9dcf2", "#56b4e9", "#0072b2", "#002b45"]
-SHARES = LinearSegmentedColormap.from_list("shares", BLUES).with_extremes(bad=FAINT)
-HEAT = LinearSegmentedColormap.from_list("heat", ["#e69f00", "#d55e00", "#8c1c13"])
+INK, GREY, FAINT = LIGHT.ink, LIGHT.grey, LIGHT.faint
+COLOURS, RIGHT, WRONG, SHARES, HEAT = LIGHT.colours, LIGHT.right, LIGHT.wrong, LIGHT.shares, LIGHT.heat
 DPI = 150
 SMALLEST = 1e-4  # share that a logarithmic scale begins with
-STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.titlelocation": "left",
-    "axes.titlecolor": INK,
-    "axes.edgecolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "text.parse_math": False,  # a class may have dollars in its name
-}
 TYPE_SIZES = (8.0, 7.0, 6.0)  # of class names, in points, the first that fits
 LEADING = 1.2
 LONGEST = 28  # letters of a class name
 TIED, UNTIED = 14.0, 4.0  # points between a heat map and names, with and without lines
-
-
-@contextmanager
-def look() -> Iterator[None]:
-    """A block in which figures are made in this look."""
-    with matplotlib.rc_context(STYLE):
-        yield
 
 
 # ---- figures -------------------------------------------------------------------------------------------------------
@@ -88,7 +66,7 @@ def panels(
     left, bottom, right, top = margin
     width = left + columns * size[0] + (columns - 1) * gap[0] + right
     height = bottom + rows * size[1] + (rows - 1) * gap[1] + top
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor=theme().paper)
 
     def at(row: int, column: int) -> Axes:
         """One panel."""
@@ -116,7 +94,7 @@ def figure_png(figure: Figure) -> bytes:
 def caption(axes: Axes, text: str, *, lines: int = 1) -> None:
     """A line above a panel's title, which has so many lines: what the whole figure shows."""
     above = (12 + 11 * lines) / (72 * inches(axes, "y"))
-    axes.text(0, 1 + above, text, transform=axes.transAxes, color=INK, fontsize=10)
+    axes.text(0, 1 + above, text, transform=axes.transAxes, fontsize=10)
 
 
 def head(axes: Axes, *parts: str) -> int:
@@ -163,7 +141,7 @@ def share_scale(scale: Scale = "root") -> Normalize:
 def heat_map(axes: Axes, matrix: Floats, norm: Normalize) -> AxesImage:
     """A matrix as colours, row 0 on top, without ticks; entries that are not numbers are grey."""
     drawn = np.ma.masked_invalid(np.clip(matrix, norm.vmin, norm.vmax))
-    image = axes.imshow(drawn, cmap=SHARES, norm=norm, aspect="auto", interpolation="nearest")
+    image = axes.imshow(drawn, cmap=theme().shares, norm=norm, aspect="auto", interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -175,7 +153,7 @@ def colour_bar(axes: Axes, image: AxesImage, label: str, ticks: Sequence[float],
     """What the colours of a heat map mean, to the right of a panel."""
     bar = beside(axes, 0.14, (0.1, min(inches(axes, "y"), 2.2)))
     figure_of(axes).colorbar(image, cax=bar)
-    bar.set_ylabel(label, fontsize=TYPE_SIZES[0], color=INK)
+    bar.set_ylabel(label, fontsize=TYPE_SIZES[0])
     bar.set_yticks(list(ticks), list(names), fontsize=TYPE_SIZES[1])
     bar.minorticks_off()
     bar.spines[:].set_visible(True)
@@ -228,7 +206,7 @@ def separate(axes: Axes, tree: Hierarchy, level: int, side: Side) -> None:
         coarsest = by == len(tree) - 1 and by > level + 1
         cuts = [group.start / tree.sizes[level] for group in groups(tree, level, by)[1:]]
         ends = [[(cut, 0), (cut, 1)] if side == "x" else [(0, 1 - cut), (1, 1 - cut)] for cut in cuts]
-        _lines(axes, ends, color=INK if coarsest else GREY, linewidth=0.5 if coarsest else 0.3, alpha=0.7)
+        _lines(axes, ends, color=theme().rules[coarsest], linewidth=0.5 if coarsest else 0.3, alpha=0.7)
 
 
 def label_classes(axes: Axes, tree: Hierarchy, level: int, side: Side) -> int:
@@ -249,7 +227,7 @@ def label_classes(axes: Axes, tree: Hierarchy, level: int, side: Side) -> int:
         pairs = zip(places.tolist(), moved.tolist(), strict=True)
         near = 0.85 * away
         ends = [[(a, 0), (b, -near)] if side == "x" else [(0, 1 - a), (-near, 1 - b)] for a, b in pairs]
-        _lines(axes, ends, color=GREY, linewidth=0.4)
+        _lines(axes, ends, color=theme().grey, linewidth=0.4)
     return by
 
 
@@ -277,7 +255,7 @@ def _write_name(axes: Axes, side: Side, at: float, away: float, text: str, size:
         where: dict[str, Any] = {"x": at, "y": -away, "rotation": 90, "ha": "center", "va": "top"}
     else:
         where = {"x": -away, "y": 1 - at, "ha": "right", "va": "center_baseline"}
-    axes.text(**where, s=text, transform=axes.transAxes, fontsize=size, color=INK)
+    axes.text(**where, s=text, transform=axes.transAxes, fontsize=size)
 
 
 def _lines(axes: Axes, ends: Sequence[Sequence[tuple[float, float]]], **style: Any) -> None:

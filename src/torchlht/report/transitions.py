@@ -36,6 +36,7 @@ from torchlht.report.look import (
 
 NUMBERS_AT_ONCE = 2**24  # entries of the matrices of a batch: 64 MB
 WIDE = 40  # columns above which matrices stand above each other, not side by side
+WIDEST = 10.5  # inches that matrices side by side may take together
 
 
 def mean_transition(
@@ -127,10 +128,11 @@ def transition_figure(
         title: a line above the figure.
     """
     shown = {f"S{superscript(level + 2)}, the tree": tree.matrix(level), **matrices}
-    wide = tree.sizes[level] > WIDE
+    size = _size(tree, level)
+    wide = tree.sizes[level] > WIDE or len(shown) * size[0] > WIDEST
     with look():
         shape = (len(shown), 1) if wide else (1, len(shown))
-        figure, grid = panels(*shape, _size(tree, level), gap=(0.25, 0.55), margin=(1.7, 1.7, 1.0, 0.9))
+        figure, grid = panels(*shape, size, gap=(0.25, 0.55), margin=(1.7, 1.7, 1.0, 0.9))
         flat = [axes for line in grid for axes in line]
         lines = 1
         for i, (axes, (name, matrix)) in enumerate(zip(flat, shown.items(), strict=True)):
