@@ -63,6 +63,8 @@ def test_the_commands_of_the_readme_run_in_order_and_its_python_after_them(workp
         "tuned",
         "compare",
         "tuned-compare",
+        "sure",
+        "sure.onnx",
     }
     capsys.readouterr()
     for code in blocks("README.md", "python"):

@@ -35,13 +35,15 @@ class LevelAnswer:
         candidates: the answer first, then the most probable others.
         path: the answer's ancestors and itself, coarse → fine.
         path_probabilities: theirs, each at its own level.
-        below: the most probable classes of the next finer level under the answer; at the finest, those beside it.
+        beside: the most probable others of this level.
+        below: the most probable classes of the next finer level under the answer.
     """
 
     level: str
     candidates: tuple[Candidate, ...]
     path: tuple[str, ...] = ()
     path_probabilities: tuple[float, ...] = ()
+    beside: tuple[Candidate, ...] = ()
     below: tuple[Candidate, ...] = ()
 
     @property
@@ -153,10 +155,11 @@ class Named:
         for level in reversed(self.levels):
             if level.probability >= asked.threshold:
                 found = (level.label, level.level, level.probability, level.path, level.path_probabilities)
-                return Answer(*found, self.rule, *asked, undecided=finer, runners_up=level.below)
+                return Answer(*found, self.rule, *asked, undecided=finer, runners_up=level.below if finer else level.beside)
             finer = level.level
-        nothing = (None, None, None, (), ())
-        return Answer(*nothing, self.rule, *asked, undecided=finer, runners_up=self.levels[0].candidates[:RUNNERS_UP])
+        nothing, top = (None, None, None, (), ()), self.levels[0]
+        likeliest = (top.candidates[0], *top.beside)[:RUNNERS_UP]
+        return Answer(*nothing, self.rule, *asked, undecided=finer, runners_up=likeliest)
 
 
 def wanted(
@@ -231,18 +234,18 @@ def _name_level(prediction: Prediction, tree: Hierarchy, chosen: Tensor, k: int,
     """One level of every sample."""
     log_p, picked = prediction.log_probs[k], chosen[:, k : k + 1]
     best = _candidates(log_p, log_p.scatter(1, picked, torch.inf), tree.classes[k], top)
+    beside = _candidates(log_p, log_p.scatter(1, picked, torch.nan), tree.classes[k], RUNNERS_UP)
+    below: list[tuple[Candidate, ...]] = [()] * len(log_p)
     if k:
         parents = torch.as_tensor(tree.parents[k - 1].copy(), device=log_p.device)
         finer = prediction.log_probs[k - 1]
         below = _candidates(finer, finer.masked_fill(parents != picked, torch.nan), tree.classes[k - 1], RUNNERS_UP)
-    else:
-        below = _candidates(log_p, log_p.scatter(1, picked, torch.nan), tree.classes[0], RUNNERS_UP)
     names, shares = [], []
     for j in reversed(range(k, len(tree))):
         above = torch.as_tensor(tree.ancestors(j, of=k).copy(), device=log_p.device)[picked]
         names.append([tree.classes[j][i] for i in above.flatten().tolist()])
         shares.append(prediction.log_probs[j].gather(1, above).exp().flatten().tolist())
-    rows = zip(best, zip(*names, strict=True), zip(*shares, strict=True), below, strict=True)
+    rows = zip(best, zip(*names, strict=True), zip(*shares, strict=True), beside, below, strict=True)
     return [LevelAnswer(tree.levels[k], *row) for row in rows]
 
 

@@ -61,7 +61,12 @@ def cautions(subject: Subject) -> list[str]:
         found.append("The epoch was chosen on these samples, so the figures flatter the run a little.")
     if ours.split in ("val", "all") and ours.calibrated:
         found.append("Its calibration was fitted to validation samples, and these are among the samples here.")
-    return found + [_against(one, ours) for one in subject.runs[1:]]
+    found += [_against(one, ours) for one in subject.runs[1:]]
+    if len(subject.runs) > 1:
+        found.append(
+            "This is one run each: whether a difference is more than the noise of seeds is what lht compare finds out."
+        )
+    return found
 
 
 def _against(other: Seen, ours: Seen) -> str:
@@ -71,10 +76,7 @@ def _against(other: Seen, ours: Seen) -> str:
         return f"{measured}: figures beside each other are not to be compared."
     pairs = zip(ours.metrics["levels"], other.metrics["levels"], strict=True)
     gains = [f"{a['name']} {100 * (a['accuracy'] - b['accuracy']):+.1f}" for a, b in pairs if a["accuracy"] is not None]
-    return (
-        f"Against {other.name} ({other.model.method.name}), {ours.name} is at {', '.join(gains)} points. One run each: whether "
-        "that is more than the noise of seeds is what lht compare finds out."
-    )
+    return f"Against {other.name} ({other.model.method.name}), {ours.name} is at {', '.join(gains)} points."
 
 
 # ---- how it was made -----------------------------------------------------------------------------------------------
