@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchlht.transition import Transition
 from torchlht.vocabulary import Confusion, Reduction
 
 
@@ -108,21 +109,7 @@ def masked_binary_cross_entropy(logits: Sequence[Tensor], labels: Tensor, positi
     return total / entries.clamp(min=1) * (sum(z.shape[1] for z in logits) / len(logits))
 
 
-def negative_entropy(log_t: Tensor) -> Tensor:
-    """Mean over samples and columns of Σ_i T_ij log T_ij, in [-log C_k, 0]: low when columns are spread out."""
-    return (log_t.exp() * log_t).sum(dim=1).mean()
-
-
-def kl_from_uniform(log_t: Tensor) -> Tensor:
-    """Mean over samples and columns of KL(uniform ‖ T_·j): label smoothing on the transition; unbounded above."""
-    rows = log_t.shape[1]
-    return -log_t.mean(dim=1).mean() - torch.log(torch.tensor(rows, dtype=log_t.dtype, device=log_t.device))
-
-
-CONFUSION = {"entropy": negative_entropy, "kl": kl_from_uniform}
-
-
-def confusion(log_matrices: Sequence[Tensor], kind: Confusion, reduction: Reduction = "per_level_mean") -> Tensor:
+def confusion(transitions: Sequence[Transition], kind: Confusion, reduction: Reduction = "per_level_mean") -> Tensor:
     """The confusion term over all transitions: averaged with `per_level_mean`, summed with `per_sample` (the paper)."""
-    terms = torch.stack([CONFUSION[kind](log_t) for log_t in log_matrices])
+    terms = torch.stack([transition.confusion(kind) for transition in transitions])
     return terms.mean() if reduction == "per_level_mean" else terms.sum()

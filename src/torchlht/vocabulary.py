@@ -7,6 +7,7 @@ from typing import Literal
 Features = Literal["shared", "split"]
 Reduction = Literal["per_level_mean", "per_sample"]
 Confusion = Literal["entropy", "kl"]
+Form = Literal["auto", "plain", "tiled", "truncated"]
 TransitionName = Literal["low_rank", "full", "static", "fixed"]
 Rounding = Literal["nominal", "lht", "hrn"]
 Augment = Literal["standard", "paper", "none"]

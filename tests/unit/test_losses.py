@@ -14,12 +14,12 @@ from torch import Tensor
 
 from torchlht.losses import (
     confusion,
-    kl_from_uniform,
     masked_binary_cross_entropy,
     masked_cross_entropy,
     masked_mean,
-    negative_entropy,
 )
+from torchlht.transition import DenseTransition
+from torchlht.transition.core import kl_from_uniform, negative_entropy
 from trees import hierarchies, naive_cross_entropy, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 REDUCTIONS = ["per_level_mean", "per_sample"]
@@ -209,7 +209,8 @@ def test_confusion_equals_a_naive_loop(tree, kind, reduction, seed):
     matrices = random_log_matrices(np.random.default_rng(seed), tree.sizes)
     terms = [naive_confusion(log_t.exp().numpy(), kind) for log_t in matrices]
     expected = sum(terms) / (len(terms) if reduction == "per_level_mean" else 1)
-    assert confusion(matrices, kind, reduction).item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+    transitions = [DenseTransition(log_t) for log_t in matrices]
+    assert confusion(transitions, kind, reduction).item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
 def test_negative_entropy_has_its_closed_form_gradient_in_the_logits():

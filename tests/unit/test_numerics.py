@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.losses import CONFUSION, kl_from_uniform, negative_entropy
 from torchlht.methods import LHTHead, Method, create_method
 from torchlht.methods.base import BatchNorm
 from torchlht.transition import Full, LowRank, TransitionNetwork, propagate, sum_children
+from torchlht.transition.core import CONFUSION, kl_from_uniform, negative_entropy
 from trees import normal, paths, random_hierarchy
 
 PARENTS = [0, 1, 0]  # finest classes 0 and 2 under coarse 0, class 1 alone under coarse 1

@@ -20,6 +20,7 @@ from torchlht.transition import (
     Full,
     LowRank,
     LowRankTransition,
+    Prior,
     Static,
     TransitionNetwork,
     TreeTransition,
@@ -198,7 +199,7 @@ def step_and_gradients(
     """log(T p) from L, Q, γ and log p, in one pass or by the matrix, and the gradients of a weighted sum of it."""
     inputs = [leaf.to(dtype).detach().requires_grad_() for leaf in leaves]
     left, right, gamma, log_p = inputs
-    step = LowRankTransition(left, right, gamma, tree.to(dtype))
+    step = LowRankTransition(left, right, gamma, Prior.of(*torch.nonzero(tree, as_tuple=True), tree.shape[1]))
     result = propagate(log_p, step.log_matrix()) if dense else step.propagate(log_p)
     return result.detach(), torch.autograd.grad((result * weights.to(dtype)).sum(), inputs)
 

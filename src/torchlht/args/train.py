@@ -17,6 +17,7 @@ from torchlht.vocabulary import (
     Augment,
     Confusion,
     Features,
+    Form,
     OnError,
     Perturb,
     Reduction,
@@ -37,6 +38,9 @@ METHOD_OPTIONS = (
     "bias",
     "confusion",
     "confusion_weight",
+    "form",
+    "columns",
+    "tail",
     "input_dropout",
     "cosine",
 )
@@ -109,6 +113,13 @@ class TrainArgs:
     """lht: which confusion term (entropy)."""
     confusion_weight: float | None = None
     """lht: weight λ of the confusion term (0)."""
+    form: Form | None = None
+    """lht: how transitions are computed: `plain`, `tiled` (the same in little memory), `truncated` (the most probable columns;
+    the rest follows the tree), or `auto`, by size (auto)."""
+    columns: int | None = None
+    """lht: how many columns `truncated` computes per sample (64)."""
+    tail: float | None = None
+    """lht: as many columns as leave at most this probability out, instead."""
 
     semi: SemiName = "none"
     """What samples without a finest label learn from, confined to what their known labels allow: their neighbours' labels

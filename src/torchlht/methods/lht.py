@@ -20,8 +20,8 @@ from torchlht.hierarchy import Hierarchy
 from torchlht.losses import confusion, masked_cross_entropy
 from torchlht.methods.base import Classifier, Method, Neck, check_option, register, variant
 from torchlht.prediction import Prediction
-from torchlht.transition import TransitionNetwork, create_transition, widened
-from torchlht.vocabulary import Confusion, Features, Reduction, TransitionName
+from torchlht.transition import Columns, TransitionNetwork, create_transition, widened
+from torchlht.vocabulary import Confusion, Features, Form, Reduction, TransitionName
 
 PAPER = "Wang et al., Label Hierarchy Transition, arXiv 2112.02353"
 
@@ -49,6 +49,10 @@ class LHTHead(Method):
         bias: whether the transition's linear layers have a bias (the public code has, the paper's formula has not).
         confusion: `entropy` (the paper) or `kl` (its scripts): what keeps the columns of T from collapsing.
         confusion_weight: λ of the confusion term. 0 by default: nothing measurable was gained at 0.01, and lost above.
+        form: how the low-rank transition is computed: `plain`, all entries at once; `tiled`, exactly the same in little memory;
+            `truncated`, the most probable columns only, the rest follows the tree; `auto` chooses by the size of each level.
+        columns: truncated: how many columns of a sample are computed.
+        tail: truncated: as many as leave at most this mass out, instead.
 
     Raises:
         ConfigError: for an unknown transition or confusion, or a confusion weight on `fixed`, which has nothing to learn.
@@ -70,9 +74,15 @@ class LHTHead(Method):
         bias: bool = True,
         confusion: Confusion = "entropy",
         confusion_weight: float = 0.0,
+        form: Form = "auto",
+        columns: int = 64,
+        tail: float | None = None,
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
         check_confusion(confusion, confusion_weight)
+        check_option("form", form, Form)
+        if columns < 1 or (tail is not None and not 0 < tail < 1):
+            raise ConfigError(f"columns is {columns} and tail {tail}: at least 1 column, and a mass between 0 and 1")
         if confusion_weight and transition == "fixed":
             raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
         self.confusion: Confusion = confusion
@@ -80,7 +90,18 @@ class LHTHead(Method):
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
         self.classifier = Classifier(self.neck.width, hierarchy.sizes[0])
         self.steps = nn.ModuleList(
-            create_transition(transition, self.neck.width, hierarchy, level, rank=rank, gamma=gamma, bias=bias)
+            create_transition(
+                transition,
+                self.neck.width,
+                hierarchy,
+                level,
+                rank=rank,
+                gamma=gamma,
+                bias=bias,
+                form=form,
+                columns=Columns(columns, tail),
+                confused=confusion_weight > 0,
+            )
             for level in range(len(hierarchy) - 1)
         )
 
@@ -97,8 +118,7 @@ class LHTHead(Method):
         """Cross-entropy at every known level, plus λ times the confusion term, which needs no labels."""
         loss = masked_cross_entropy(prediction.log_probs, labels, self.reduction)
         if self.confusion_weight and prediction.transitions:
-            matrices = [transition.log_matrix() for transition in prediction.transitions]
-            loss = loss + self.confusion_weight * confusion(matrices, self.confusion, self.reduction)
+            loss = loss + self.confusion_weight * confusion(prediction.transitions, self.confusion, self.reduction)
         return loss
 
     def scalars(self) -> dict[str, float]:

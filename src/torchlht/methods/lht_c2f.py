@@ -88,6 +88,5 @@ class LHTCoarseToFine(Method):
         assert isinstance(prediction, DescendingPrediction)
         loss = masked_cross_entropy(prediction.log_probs, labels, self.reduction)
         if self.confusion_weight and prediction.descents:
-            matrices = [descent.log_matrix() for descent in prediction.descents]
-            loss = loss + self.confusion_weight * confusion(matrices, self.confusion, self.reduction)
+            loss = loss + self.confusion_weight * confusion(prediction.descents, self.confusion, self.reduction)
         return loss

@@ -1,0 +1,131 @@
+"""The low-rank transition of the columns that matter: the M most probable ones of each sample; the rest follows the tree.
+
+    pᵏ_i = Σ_{j in top} T_ij p_j + Σ_{j not in top, i parent of j} p_j
+
+A column that is left out moves its mass p_j from T_·j to the parent, so no entry of pᵏ is off by more than the mass τ of the
+columns left out, and half the absolute differences sum to at most τ. T is column-stochastic, so what was off one level below
+does not grow: after several levels the bounds add up. τ is measured, per sample, every time.
+
+The confusion terms are means over columns; a few columns drawn at random estimate them without bias. Only the rows of the layer
+that belong to chosen columns are computed. Time and memory are M · C_k + C_{k-1} per sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchlht.transition.core import CONFUSION, Transition, widened, without_autocast
+from torchlht.transition.low_rank import LowRankStep, LowRankTransition, Prior, logits
+from torchlht.transition.tiled import TiledTransition
+from torchlht.vocabulary import Confusion
+
+DRAWN = 32  # columns that the confusion terms are estimated from
+WHOLE = 0.25  # share of the columns from which on all of them are done, in tiles
+
+
+class Columns(NamedTuple):
+    """How many columns are done: so many, or as many as leave at most a mass of `tail` out in every sample of a batch."""
+
+    most: int = 64
+    tail: float | None = None
+
+    def count(self, log_p: Tensor) -> int:
+        """The number for a batch (B, C_{k-1})."""
+        if self.tail is None:
+            return min(self.most, log_p.shape[1])
+        kept = log_p.detach().exp().sort(dim=1, descending=True).values.cumsum(dim=1)
+        return min(int((kept < 1 - self.tail).sum(dim=1).max()) + 1, log_p.shape[1])
+
+
+USUAL = Columns()
+
+
+@dataclass
+class TruncatedTransition(Transition):
+    """A low-rank transition that is made column by column, when it is known which ones matter.
+
+    Attributes:
+        features: (B, d)
+        layer: gives the rows of L, s for each column.
+        right: Q, (B, rows, s)
+        gamma: weight of the tree.
+        parents: (C_{k-1},) row of each column's parent.
+        columns: how many columns are done.
+        note: is told the mass (B,) of those that were not.
+        tail: that mass, after `propagate`.
+    """
+
+    features: Tensor
+    layer: nn.Linear
+    right: Tensor
+    gamma: Tensor
+    parents: Tensor
+    columns: Columns = USUAL
+    note: Callable[[Tensor], None] | None = None
+    tail: Tensor | None = None
+
+    def propagate(self, log_p: Tensor) -> Tensor:
+        """See `Transition.propagate`."""
+        with without_autocast(log_p):
+            count = self.columns.count(log_p)
+            if count > WHOLE * log_p.shape[1]:
+                self._left_out(log_p.new_zeros(len(log_p)))
+                return self.whole().propagate(log_p)
+            best = log_p.topk(count, dim=1)
+            scale = log_p.detach().amax(dim=1, keepdim=True)
+            rest = torch.exp(log_p - scale).scatter(1, best.indices, 0.0)  # (B, C_{k-1})
+            by_tree = torch.zeros_like(self.right[:, :, 0]).index_add(1, self.parents, rest)
+            self._left_out((rest.detach().sum(dim=1, keepdim=True) * scale.exp()).squeeze(1))
+            tiny = torch.finfo(log_p.dtype).tiny  # where no child is left: nothing from the tree, and no gradient
+            learned = self._learned(best.indices, best.values)
+            return torch.logaddexp(learned, by_tree.clamp(min=tiny).log() + scale)
+
+    def _left_out(self, tail: Tensor) -> None:
+        self.tail = tail
+        if self.note is not None and not torch.compiler.is_compiling():
+            self.note(tail)
+
+    def _learned(self, chosen: Tensor, log_p: Tensor) -> Tensor:
+        """log Σ_j T_ij p_j over chosen columns: (B, rows) from (B, M)."""
+        left = self._left(chosen)
+        flat = self.parents[chosen] * chosen.shape[1] + torch.arange(chosen.shape[1], device=chosen.device)
+        gamma = self.gamma.to(left.dtype)
+        if torch.compiler.is_compiling():
+            log_t = torch.log_softmax(logits(left, self.right, gamma, flat), dim=1)
+            return torch.logsumexp(log_t + log_p.unsqueeze(1), dim=2)
+        found: Tensor = LowRankStep.apply(left, self.right, gamma, flat, log_p)
+        return found
+
+    def _left(self, chosen: Tensor) -> Tensor:
+        """The rows of L for columns (B, M): (B, M, s)."""
+        rank, width = self.right.shape[2], self.features.shape[1]
+        weights = F.embedding(chosen, self.layer.weight.view(-1, rank * width))  # (B, M, s·d)
+        found = torch.einsum("bmsd,bd->bms", weights.view(*chosen.shape, rank, width), self.features.to(weights.dtype))
+        if self.layer.bias is not None:
+            found = found + F.embedding(chosen, self.layer.bias.view(-1, rank))
+        return widened(found)
+
+    def confusion(self, kind: Confusion) -> Tensor:
+        """See `Transition.confusion`; estimated from columns drawn for this batch, the same for all its samples."""
+        count = len(self.parents)
+        drawn = torch.randperm(count, device=self.parents.device)[:DRAWN].expand(len(self.right), -1)
+        with without_autocast(self.right):
+            flat = self.parents[drawn] * drawn.shape[1] + torch.arange(drawn.shape[1], device=drawn.device)
+            log_t = torch.log_softmax(logits(self._left(drawn), self.right, self.gamma, flat), dim=1)
+            return CONFUSION[kind](log_t)
+
+    def whole(self) -> LowRankTransition:
+        """The same transition with all its columns, in tiles."""
+        left = widened(self.layer(self.features)).view(len(self.right), -1, self.right.shape[2])
+        columns = torch.arange(len(self.parents), device=self.parents.device)
+        return TiledTransition(left, self.right, self.gamma, Prior.of(self.parents, columns, len(columns)))
+
+    def log_matrix(self) -> Tensor:
+        """See `Transition.log_matrix`: of the learned transition, all columns of it."""
+        return self.whole().log_matrix()
