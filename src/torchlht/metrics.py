@@ -16,6 +16,8 @@ from torchmetrics.utilities.data import dim_zero_cat
 from torchlht.hierarchy import Hierarchy
 from torchlht.prediction import Prediction
 
+MOST_FOR_AUC = 2000  # classes of a level; its scores are kept for all samples and classes, which is too much for more
+
 
 class Ratio(Metric):
     """Base of metrics that are a mean over some of the samples: subclasses add to `total` and `count`."""
@@ -240,7 +242,8 @@ class HierarchyMetrics(nn.Module):
         chosen = prediction.chosen()
         for k, log_p in enumerate(prediction.log_probs):
             self.counts[k].update(chosen[:, k], labels[:, k])
-            self.auc[k].update(log_p, labels[:, k])
+            if log_p.shape[1] <= MOST_FOR_AUC:
+                self.auc[k].update(log_p, labels[:, k])
         self.calibration.update(prediction, labels)
         for metric in (*self.along_path.values(), self.overlap):
             metric.update(chosen, labels)

@@ -109,19 +109,41 @@ class LowRankStep(torch.autograd.Function):
         """Gradients of both factors, γ and log p."""
         left, right, flat, *kept = ctx.saved_tensors
         with without_autocast(gradient):
-            if ctx.log_space:
-                shares, t = kept
-                inner = gradient.unsqueeze(2) * shares
-                of_log_p = inner.sum(dim=1)
-                inner -= t * of_log_p.unsqueeze(1)
-            else:
-                entries, q, sums, column_sums = kept
-                h = gradient / sums
-                of_log_p = q * torch.bmm(h.unsqueeze(1), entries).squeeze(1)
-                inner = torch.bmm(h.unsqueeze(2), q.unsqueeze(1))
-                inner -= (of_log_p / column_sums).unsqueeze(1)
-                inner *= entries
+            if not ctx.log_space:
+                return _from_entries(left, right, flat, gradient, *kept)
+            shares, t = kept
+            inner = gradient.unsqueeze(2) * shares
+            of_log_p = inner.sum(dim=1)
+            inner -= t * of_log_p.unsqueeze(1)
             of_left = torch.bmm(right.mT, inner).mT
             of_right = torch.bmm(left.mT.contiguous(), inner.mT).mT  # without the copy, many times slower
-            of_gamma = inner.flatten(1).gather(1, flat.expand(len(inner), -1)).sum()
-            return of_left, of_right, of_gamma, None, of_log_p
+            return of_left, of_right, _at(inner, flat).sum(), None, of_log_p
+
+
+def _from_entries(
+    left: Tensor, right: Tensor, flat: Tensor, gradient: Tensor, entries: Tensor, q: Tensor, sums: Tensor, column_sums: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients as products of E with narrow matrices; dA itself is never formed."""
+    rank, columns = left.shape[2], left.shape[1]
+    h = gradient / sums
+    above = torch.cat([h.unsqueeze(1), (h.unsqueeze(2) * right).mT, right.mT], dim=1)  # (B, 1 + 2s, rows)
+    by_column = torch.bmm(above, entries)
+    of_log_p = q * by_column[:, 0]
+    c = of_log_p / column_sums
+    of_left = q.unsqueeze(1) * by_column[:, 1 : 1 + rank] - c.unsqueeze(1) * by_column[:, 1 + rank :]
+    beside = torch.cat([q.unsqueeze(1) * left.mT, c.unsqueeze(1) * left.mT], dim=1)  # (B, 2s, columns)
+    by_row = torch.bmm(beside, entries.mT)
+    of_right = h.unsqueeze(1) * by_row[:, :rank] - by_row[:, rank:]
+    rows, places = flat // columns, flat % columns
+    of_gamma = (_at(entries, flat) * (_pick(h, rows) * _pick(q, places) - _pick(c, places))).sum()
+    return of_left.mT, of_right.mT, of_gamma, None, of_log_p
+
+
+def _at(matrices: Tensor, flat: Tensor) -> Tensor:
+    """(B, E) the entries at these places, (E,) or (B, E)."""
+    return _pick(matrices.flatten(1), flat)
+
+
+def _pick(x: Tensor, index: Tensor) -> Tensor:
+    """(B, E) of (B, n), at (E,) or (B, E)."""
+    return x.index_select(1, index) if index.dim() == 1 else x.gather(1, index)

@@ -1,0 +1,166 @@
+"""What the transition costs: time and peak memory of a training step of the head, against a multi-head and the textbook form.
+
+    make bench        or        python benchmarks/scale.py [--trees CUB,1000,iNat] [--rounds 3]
+
+Every configuration runs in a process of its own, one thread, so that its peak is its own; all forms of a tree run one after
+another and again, and the medians are compared. "Textbook" is the published formula in plain autograd: T = softmax(Q Lᵀ + γ S)
+with a dense S, p = T p, log p. Memory is what a step adds at its peak above weights, their gradients and the inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import torchlht
+from torchlht.methods.base import Neck
+from torchlht.prediction import Prediction
+
+TREES = {
+    "CUB": (200, 38, 13),
+    "1000": (1000, 100, 10),
+    "iNat": (10000, 4884, 1103, 273, 51, 13, 3),
+}
+BATCHES = {"CUB": (8, 32, 128), "1000": (8, 128), "iNat": (8,)}
+HEADS = ("multihead", "textbook", "plain", "tiled", "truncated", "auto")
+WIDTH = 1280
+
+
+class Textbook(torchlht.Method):
+    """LHT as the formula has it, for comparison only."""
+
+    def __init__(self, in_features: int, hierarchy: torchlht.Hierarchy) -> None:
+        super().__init__(in_features, hierarchy)
+        self.neck = Neck(in_features, len(hierarchy))
+        self.classifier = nn.Linear(self.neck.width, hierarchy.sizes[0])
+        self.left = nn.ModuleList(nn.Linear(self.neck.width, 2 * n) for n in hierarchy.sizes[:-1])
+        self.right = nn.ModuleList(nn.Linear(self.neck.width, 2 * n) for n in hierarchy.sizes[1:])
+        self.gamma = nn.Parameter(torch.full((len(hierarchy) - 1,), 6.0))
+        for k in range(len(hierarchy) - 1):
+            self.register_buffer(f"s{k}", torch.from_numpy(hierarchy.matrix(k)).float(), persistent=False)
+
+    def forward(self, features: Tensor) -> Prediction:
+        fine, *coarser = self.neck(features)
+        p = torch.softmax(self.classifier(fine), dim=1)
+        found = [p.log()]
+        for k, u in enumerate(coarser):
+            left, right = (layer(u).view(len(u), -1, 2) for layer in (self.left[k], self.right[k]))
+            t = torch.softmax(right @ left.mT + self.gamma[k] * self.get_buffer(f"s{k}"), dim=1)
+            p = (t @ p.unsqueeze(2)).squeeze(2)
+            found.append(p.log())
+        return Prediction(tuple(found))
+
+
+def tree(sizes: tuple[int, ...]) -> torchlht.Hierarchy:
+    parents = [np.arange(below) * above // below for below, above in pairwise(sizes)]
+    return torchlht.Hierarchy.from_parents(parents)
+
+
+def make(head: str, sizes: tuple[int, ...], batch: int) -> tuple[Any, Tensor, Tensor]:
+    torch.manual_seed(0)
+    classes = tree(sizes)
+    if head == "textbook":
+        module: Any = Textbook(WIDTH, classes)
+    elif head == "multihead":
+        module = torchlht.create_method("multihead", WIDTH, classes)
+    else:
+        module = torchlht.create_method("lht", WIDTH, classes, form=head)
+    leaves = torch.randint(sizes[0], (batch,))
+    labels = torch.stack([torch.from_numpy(classes.ancestors(k))[leaves] for k in range(len(sizes))], dim=1)
+    return module, torch.randn(batch, WIDTH), labels
+
+
+def step(module: Any, x: Tensor, y: Tensor) -> None:
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            parameter.grad.zero_()
+    module.loss(module(x), y).backward()
+
+
+def peak_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmHWM in /proc/self/status: peak memory is measured on Linux only")
+
+
+def measure(head: str, name: str, batch: int, steps: int) -> dict[str, float]:
+    """Seconds of a step and what it adds in memory; run in a process of its own."""
+    torch.set_num_threads(1)
+    sizes = TREES.get(name) or tuple(int(n) for n in name.split("/"))
+    module, x, y = make(head, sizes, batch)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    step(module, x[:2], y[:2])  # what libraries allocate once
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
+    before = peak_bytes()
+    times = []
+    for _ in range(steps):
+        started = time.perf_counter()
+        step(module, x, y)
+        times.append(time.perf_counter() - started)
+    return {"seconds": statistics.median(times), "megabytes": (peak_bytes() - before) / 2**20}
+
+
+def run(head: str, name: str, batch: int, steps: int) -> dict[str, float]:
+    words = [sys.executable, __file__, "--one", head, name, str(batch), str(steps)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def compare(name: str, batch: int, rounds: int, heads: tuple[str, ...] = HEADS) -> dict[str, dict[str, float]]:
+    steps = 3 if name == "iNat" else 30
+    found: dict[str, list[dict[str, float]]] = {head: [] for head in heads}
+    for _ in range(rounds):
+        for head in heads:
+            found[head].append(run(head, name, batch, steps))
+    return {
+        head: {key: statistics.median(one[key] for one in several) for key in ("seconds", "megabytes")}
+        for head, several in found.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trees", default="CUB,1000,iNat")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        head, name, batch, steps = args.one
+        print(json.dumps(measure(head, name, int(batch), int(steps))))
+        return
+    print("| tree | batch | head | time, × textbook | time, × multihead | ms per step | peak, MB per sample |")
+    print("|---|---|---|---|---|---|---|")
+    for name in args.trees.split(","):
+        for batch in BATCHES[name]:
+            found = compare(name, batch, 1 if name == "iNat" else args.rounds)
+            for head in HEADS:
+                seconds = found[head]["seconds"]
+                ratios = [seconds / found[other]["seconds"] for other in ("textbook", "multihead")]
+                memory = found[head]["megabytes"] / batch
+                row = [*(f"{ratio:.3g}" for ratio in ratios), f"{1000 * seconds:.3g}", f"{memory:.2f}"]
+                print(f"| {'/'.join(map(str, TREES[name]))} | {batch} | {head} | {' | '.join(row)} |", flush=True)
+    if args.growth:
+        print("\n| classes | ms per step, multihead | tiled | truncated |\n|---|---|---|---|")
+        for n in (1000, 2000, 4000, 8000, 16000):
+            name = f"{n}/{n // 4}/{n // 40}"
+            found = compare(name, 8, 1, ("multihead", "tiled", "truncated"))
+            print(f"| {name} | " + " | ".join(f"{1000 * one['seconds']:.3g}" for one in found.values()) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
