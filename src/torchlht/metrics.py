@@ -234,7 +234,7 @@ class HierarchyMetrics(nn.Module):
         }
         self.distance = {str(k): HierarchicalDistance(hierarchy, k) for k in (1, 5, 20)}
         self.overlap = HierarchicalOverlap(hierarchy)
-        several = [*self.counts, *self.auc, *self.along_path.values(), *self.distance.values()]
+        several = [*self.counts, *self.auc, *self.calibration.levels, *self.along_path.values(), *self.distance.values()]
         self._all = nn.ModuleList([*several, self.overlap])  # so that .to(device) reaches them
 
     def update(self, prediction: Prediction, labels: Tensor) -> None:
