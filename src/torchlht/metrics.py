@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
-from torchmetrics.classification import MulticlassStatScores
 from torchmetrics.utilities.data import dim_zero_cat
 
 from torchlht.hierarchy import Hierarchy
@@ -124,6 +123,28 @@ class HierarchicalOverlap(Metric):
         return torch.stack([right / said, right / true, 2 * right / (said + true)])
 
 
+class ClassCounts(Metric):
+    """How often each class was answered rightly, answered, and true: linear in the classes, where a confusion matrix is not."""
+
+    full_state_update = False
+    counts: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.add_state("counts", torch.zeros(size, 3, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """(B,) answers and (B,) labels, -1 where unknown."""
+        known = labels >= 0
+        said, true = chosen[known], labels[known]
+        for column, found in enumerate((true[said == true], said, true)):
+            self.counts[:, column] += torch.bincount(found, minlength=len(self.counts))
+
+    def compute(self) -> Tensor:
+        """(classes, 3)"""
+        return self.counts
+
+
 class CalibrationError(Metric):
     """Expected calibration error: |accuracy - probability of the answer| over 15 equal bins, weighted by their samples."""
 
@@ -222,9 +243,7 @@ class HierarchyMetrics(nn.Module):
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
         self.hierarchy = hierarchy
-        self.counts = [
-            MulticlassStatScores(max(size, 2), average=None, ignore_index=-1, validate_args=False) for size in hierarchy.sizes
-        ]
+        self.counts = [ClassCounts(size) for size in hierarchy.sizes]
         self.auc = [MacroAUC() for _ in hierarchy.sizes]
         self.calibration = CalibrationErrors(hierarchy)
         self.along_path = {
@@ -264,13 +283,12 @@ class HierarchyMetrics(nn.Module):
         }
 
     def _level(self, k: int) -> dict[str, Any]:
-        counts = self.counts[k].compute() if self.counts[k].update_called else torch.zeros(self.hierarchy.sizes[k], 5)
-        true_positive, false_positive, _, false_negative, support = counts.double().unbind(dim=1)
+        counts = self.counts[k].compute() if self.counts[k].update_called else self.counts[k].counts
+        true_positive, predicted, support = counts.double().unbind(dim=1)
         present = support > 0
         recall = (true_positive / support)[present]
-        predicted = true_positive + false_positive
         precision = torch.where(predicted > 0, true_positive / predicted, 0.0)[present]  # never predicted: 0
-        f1 = (2 * true_positive / (2 * true_positive + false_positive + false_negative))[present]
+        f1 = (2 * true_positive / (predicted + support))[present]
         return {
             "name": self.hierarchy.levels[k],
             "classes": self.hierarchy.sizes[k],
@@ -290,9 +308,8 @@ class HierarchyMetrics(nn.Module):
             return {}
         parents = torch.as_tensor(self.hierarchy.parents[k].copy(), device=right.device)
         several = (torch.bincount(parents) > 1)[parents]
-        size = len(several)
         return {
-            name: _number(right[:size][rows].sum() / support[:size][rows].sum())
+            name: _number(right[rows].sum() / support[rows].sum())
             for name, rows in (("accuracy_with_siblings", several), ("accuracy_without_siblings", ~several))
         }
 
