@@ -19,6 +19,7 @@ from torchlht.args import (
     HierarchyArgs,
     LowshotArgs,
     MethodsArgs,
+    PackArgs,
     PredictArgs,
     PrepareArgs,
     PreviewArgs,
@@ -68,6 +69,7 @@ COMMANDS: dict[str, Command] = {
     "data preview": Command(
         PreviewArgs, "looking:run_preview", "Count what is in a dataset and draw a contact sheet by class."
     ),
+    "data pack": Command(PackArgs, "looking:run_pack", "Pack many pictures into tar shards that are read from start to end."),
     "data prepare": Command(PrepareArgs, "looking:run_prepare", "Check a benchmark's official archive and make it ready."),
 }
 

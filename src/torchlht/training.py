@@ -29,7 +29,7 @@ from torchlht import show
 from torchlht.answer import fit_calibration
 from torchlht.args import TrainArgs
 from torchlht.backbones import create_backbone
-from torchlht.data import NAMES, Samples
+from torchlht.data import Samples, lasting_name, short_name
 from torchlht.data.images import check_images, write_problems
 from torchlht.data.loading import FeatureSet, SampleSet, epoch_batches, load, sample_set
 from torchlht.data.samples import Ints, draw_fold, draw_share, hold_out_test, with_split
@@ -114,11 +114,10 @@ def open_run(args: TrainArgs) -> tuple[TrainArgs, Run, bool]:
         if not args.data:
             raise ConfigError("no data: lht train DATA, where DATA is a folder, a .csv, an .npz or demo")
         find_method(args.method)
-        out = args.out or Path("runs") / f"{Path(args.data).stem or 'data'}-{args.method}-s{args.seed}"
+        out = args.out or Path("runs") / f"{short_name(args.data) or 'data'}-{args.method}-s{args.seed}"
         run = Run(out)
         run.claim()
-        data = args.data if args.data in NAMES else str(Path(args.data).resolve())
-        return dataclasses.replace(args, data=data, out=out), run, False
+        return dataclasses.replace(args, data=lasting_name(args.data), out=out), run, False
     run = Run(args.resume)
     if not run.path.is_dir():
         raise RunError(f"{run.path}: no such run directory")

@@ -1,7 +1,7 @@
 """The options of every command, once: `--help`, `config.yaml`, presets and Python all come from these dataclasses."""
 
 from torchlht.args.experiments import CommonArgs, CompareArgs, LowshotArgs, ReproduceArgs, ReproduceListArgs
-from torchlht.args.look import HierarchyArgs, MethodsArgs, PrepareArgs, PreviewArgs
+from torchlht.args.look import HierarchyArgs, MethodsArgs, PackArgs, PrepareArgs, PreviewArgs
 from torchlht.args.train import METHOD_OPTIONS, TrainArgs, preset
 from torchlht.args.use import CalibrateArgs, EvaluateArgs, ExportArgs, PredictArgs, ReportArgs
 
@@ -15,6 +15,7 @@ __all__ = [
     "HierarchyArgs",
     "LowshotArgs",
     "MethodsArgs",
+    "PackArgs",
     "PredictArgs",
     "PrepareArgs",
     "PreviewArgs",

@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 
 import tyro
 
+from torchlht.errors import ConfigError
+from torchlht.vocabulary import OnError
+
 
 @dataclass(frozen=True)
 class HierarchyArgs:
@@ -26,7 +29,7 @@ class PreviewArgs:
     """A look at a dataset before training."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
+    """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path | None = None
     """The contact sheet to write; preview-DATA.png here by default."""
     hierarchy: Path | None = None
@@ -35,6 +38,35 @@ class PreviewArgs:
     """Level names coarse → fine."""
     per_class: int = 6
     """Pictures of each class."""
+
+
+@dataclass(frozen=True)
+class PackArgs:
+    """Pictures into tar files that are read from start to end."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """What to pack: a folder of pictures, a .csv/.tsv table, shards, `demo`, or a prepared benchmark such as `cub`."""
+    out: Path
+    """Folder to write, which must not exist yet: shards-000000.tar, …, index.json and hierarchy.json. `lht train` takes it,
+    and so do readers of WebDataset."""
+    size: str | None = None
+    """Largest size of a shard, as in 100MB (the default) or 1GB."""
+    per_shard: int | None = None
+    """Instead of --size: samples of a shard."""
+    hierarchy: Path | None = None
+    """A tree to read the data with."""
+    levels: str | None = None
+    """Level names coarse → fine."""
+    on_error: OnError = "refuse"
+    """What to do about pictures that cannot be read."""
+    seed: int = 0
+    """Of the order of the samples, which is mixed."""
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.per_shard is not None:
+            raise ConfigError("--size and --per-shard both say how large a shard is: pass one of them")
+        if self.per_shard is not None and self.per_shard < 1:
+            raise ConfigError(f"--per-shard is {self.per_shard}: at least 1")
 
 
 @dataclass(frozen=True)

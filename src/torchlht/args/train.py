@@ -51,7 +51,8 @@ class TrainArgs:
     """Train a hierarchical classifier on partly labelled data."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
-    """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
+    """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, a prepared benchmark such as `cub`, or shards:
+    their folder, a pattern such as birds/shards-{000000..000099}.tar, or an address such as s3://bucket/birds."""
     out: Path | None = None
     """Run directory to write; runs/DATA-METHOD-sSEED by default. It must not exist yet."""
     preset: Literal["default", "paper"] = "default"

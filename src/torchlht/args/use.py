@@ -58,7 +58,8 @@ class PredictArgs:
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run directory, a model on the hub, or what `lht export --to onnx` wrote."""
     inputs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")] = field(default_factory=list)
-    """Pictures, folders, patterns, a table or `demo` (their test pictures); for a model on features, .npz files with `x`."""
+    """Pictures, folders, patterns; a table, shards or `demo` (their test pictures); for a model on features, .npz files with
+    `x`."""
     format: Literal["table", "csv", "json"] = "table"
     """How to print the answers."""
     confidence: float | None = None

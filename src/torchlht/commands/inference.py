@@ -24,6 +24,9 @@ from torchlht.data import NAMES, read_data
 from torchlht.data.embeddings import read_features
 from torchlht.data.images import Problem, find_problems, is_image
 from torchlht.data.packed import file_of
+from torchlht.data.places import is_there
+from torchlht.data.shards import is_shards
+from torchlht.data.tars import tar_of
 from torchlht.errors import ConfigError, DataError
 from torchlht.evaluation import evaluate
 from torchlht.exported.read import READERS, read_exported
@@ -118,12 +121,12 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
     files: list[Path] = []
     for name in inputs:
         path = Path(name)
-        if want_images and (name in NAMES or path.suffix.lower() in (".csv", ".tsv")):
+        if want_images and (name in NAMES or path.suffix.lower() in (".csv", ".tsv") or (is_shards(name) and not tar_of(path))):
             found = test_pictures(name)
         elif path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
         else:
-            found = [path] if file_of(path).exists() else sorted(Path(p) for p in glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns, too
+            found = [path] if is_there(file_of(path)) else sorted(Path(p) for p in glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns, too
         if not found:
             raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
         files += found

@@ -1,4 +1,4 @@
-"""`lht hierarchy show` and `check`, `lht data preview` and `prepare`: what comes before training, without waiting for torch."""
+"""`lht hierarchy show` and `check`, `lht data preview`, `pack`, `prepare`: what comes before training, without torch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import shlex
 from pathlib import Path
 
 from torchlht import show
-from torchlht.args import HierarchyArgs, PrepareArgs, PreviewArgs
+from torchlht.args import HierarchyArgs, PackArgs, PrepareArgs, PreviewArgs
 from torchlht.data import read_data
 from torchlht.data.benchmarks import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
-from torchlht.data.images import find_problems
+from torchlht.data.images import check_images, find_problems
+from torchlht.data.packing import pack, parse_size
 from torchlht.data.preview import contact_sheet
 from torchlht.errors import ConfigError, HierarchyError
 from torchlht.hierarchy import Hierarchy
@@ -51,6 +52,20 @@ def run_preview(args: PreviewArgs) -> None:
     out = args.out or Path(f"preview-{samples.name}.png")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
     show.say(f"contact sheet: {out}")
+
+
+def run_pack(args: PackArgs) -> None:
+    """Write pictures into tar shards."""
+    size = None if args.per_shard else parse_size(args.size or "100MB")
+    tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
+    samples = read_data(args.data, hierarchy=tree, levels=args.levels.split(",") if args.levels else None)
+    samples, problems = check_images(samples, args.on_error)
+    shards = pack(samples, args.out, size=size, per_shard=args.per_shard, seed=args.seed)
+    left_out = f"; left out {show.plural(len(problems), 'unreadable picture')}" if problems else ""
+    total = sum(shard.stat().st_size for shard in shards)
+    show.say(f"{args.data}   {show.samples_summary(samples)}")
+    show.say(f"written to {args.out}: {show.plural(len(shards), 'shard')}, {total / 1e6:,.1f} MB{left_out}")
+    show.say(f"next: lht train {shlex.quote(str(args.out))}")
 
 
 def run_prepare(args: PrepareArgs) -> None:

@@ -18,11 +18,13 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from torchlht.data.packed import file_of, open_packed, split_address
+from torchlht.data.places import as_url, state_of
 from torchlht.data.samples import Samples
+from torchlht.data.tars import SUFFIXES, member_at, read_member, tar_of
 from torchlht.errors import DataError
 from torchlht.files import cache_dir, write_json, write_text
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
+UNREADABLE = (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError)
 
 
 class Problem(NamedTuple):
@@ -42,16 +44,27 @@ def images_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and is_image(path))
 
 
-def open_image(path: Path) -> Image.Image:
-    """A picture as RGB, the right way up; FILE#N is one of the many in a file. Raises DataError when it cannot be decoded."""
+def open_image(path: Path, data: bytes | None = None) -> Image.Image:
+    """A picture as RGB, the right way up. Raises DataError when it cannot be decoded.
+
+    Args:
+        path: its file; FILE#N is one of the many in a file, and SHARD.tar#OFFSET+SIZE one in a tar.
+        data: the content of the file, where that has been read already.
+    """
     if packed := split_address(path):
         return to_rgb(open_packed(*packed))
+    source = _source(path) if data is None else io.BytesIO(data)
     try:
-        with Image.open(path) as image:
+        with Image.open(source) as image:
             image.load()
             return to_rgb(image)
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: {_reason(error)}") from None
+
+
+def _source(path: Path) -> Path | io.BytesIO:
+    """What a picture is opened from: its file, or its bytes in a tar."""
+    return io.BytesIO(read_member(member_at(path))[1]) if tar_of(path) else path
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -76,17 +89,18 @@ def _reason(error: Exception) -> str:
 
 def _try_decode(path: Path) -> str | None:
     """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size: all of the file is read."""
-    if packed := split_address(path):
-        try:
-            open_packed(*packed)
-        except DataError as error:
-            return str(error)
-        return None
     try:
-        with Image.open(path) as image:
+        if packed := split_address(path):
+            open_packed(*packed)
+            return None
+        source = _source(path)
+    except DataError as error:
+        return str(error)
+    try:
+        with Image.open(source) as image:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
             image.load()
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except UNREADABLE as error:
         return _reason(error)
     return None
 
@@ -94,10 +108,10 @@ def _try_decode(path: Path) -> str | None:
 def find_problems(paths: Sequence[Path]) -> list[Problem]:
     """Every picture that cannot be decoded. The answer is kept, and asked again only when a file has changed."""
     digest = hashlib.sha256()
-    for path in paths:
-        file = file_of(path)
-        state = file.stat() if file.exists() else None
-        digest.update(f"{path.resolve()}\0{state and (state.st_size, state.st_mtime_ns)}\n".encode())
+    files = [file_of(path) for path in paths]
+    states = {file: f"{as_url(file) or file.resolve()}\0{state_of(file)}" for file in dict.fromkeys(files)}
+    for path, file in zip(paths, files, strict=True):
+        digest.update(f"{path.name}\0{states[file]}\n".encode())
     note = cache_dir() / "checked" / f"{digest.hexdigest()[:32]}.json"
     if note.is_file():
         return [Problem(*entry) for entry in json.loads(note.read_text())]
@@ -110,7 +124,7 @@ def find_problems(paths: Sequence[Path]) -> list[Problem]:
 
 def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem]]:
     """Refuse a dataset with unreadable pictures, or go on without them when `on_error` is "skip"."""
-    if samples.images is None:
+    if samples.images is None or samples.checked:
         return samples, []
     problems = find_problems(samples.images)
     if problems and on_error != "skip":

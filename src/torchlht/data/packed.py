@@ -1,4 +1,7 @@
-"""Pictures that lie together in one file, as those of CIFAR-100 and Fashion-MNIST do: FILE#17 is picture 17 of FILE."""
+"""Pictures that lie together in one file, as those of CIFAR-100 and Fashion-MNIST do: FILE#17 is picture 17 of FILE.
+
+Those in tar files have addresses of their own; see `tars`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from torchlht.data.tars import tar_of
 from torchlht.errors import DataError
 
 IDX_END = "-images-idx3-ubyte"
@@ -18,9 +22,9 @@ _reading = threading.Lock()  # pictures are checked by several threads, which wo
 
 
 def split_address(path: Path) -> tuple[Path, int] | None:
-    """The file and the number that FILE#N names; None when the path is a file of its own, or there is no such FILE."""
+    """The file and the number that FILE#N names; None when the path is a file of its own or in a tar, or there is no FILE."""
     name, _, number = path.name.rpartition("#")
-    if not name or not number.isdecimal() or path.exists():
+    if not name or not number.isdecimal() or name.endswith(".tar") or path.exists():
         return None
     file = path.with_name(name)
     return (file, int(number)) if file.is_file() else None
@@ -28,6 +32,8 @@ def split_address(path: Path) -> tuple[Path, int] | None:
 
 def file_of(path: Path) -> Path:
     """The file in which a picture lies: its own, or the one it shares."""
+    if tar := tar_of(path):
+        return tar
     packed = split_address(path)
     return packed[0] if packed else path
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.packed import file_of
+from torchlht.data.places import state_of
 from torchlht.errors import DataError
 from torchlht.hierarchy import Hierarchy
 
@@ -30,8 +31,10 @@ class Samples:
         keys: a name per sample that does not change when the data moves: a relative path, or a row number.
         labels: (N, K), fine first, -1 where unknown; the ancestors of a known label are always filled in.
         split: "train", "val" or "test" per sample.
-        images: a path per sample, FILE#N for one of the many in a file, or None for features.
+        images: a path per sample, FILE#N for one of the many in a file, SHARD.tar#OFFSET+SIZE for one in a tar, or None for
+            features.
         features: (N, d) float32, or None for pictures.
+        checked: whether every picture is known to be readable, from when they were packed.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Samples:
     split: NDArray[np.str_]
     images: tuple[Path, ...] | None = None
     features: NDArray[np.float32] | None = None
+    checked: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -73,9 +77,11 @@ class Samples:
         digest = hashlib.sha256()
         if self.features is not None:
             digest.update(self.features.tobytes())
+        states: dict[Path, tuple[int, object] | None] = {}  # a shard holds many pictures and is asked once
         for key, path in zip(self.keys, self.images or (), strict=bool(self.images)):
-            state = file_of(path).stat()
-            digest.update(f"{key}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+            file = file_of(path)
+            size, changed = (states[file] if file in states else states.setdefault(file, state_of(file))) or (-1, None)
+            digest.update(f"{key}\0{size}\0{changed}\n".encode())
         return digest.hexdigest()
 
 

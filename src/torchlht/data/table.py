@@ -35,13 +35,13 @@ def read_table_data(path: Path, *, hierarchy: Hierarchy | None, levels: Sequence
     names = _level_columns(table, path, path_column, hierarchy, levels)
     columns = [table.columns.index(name) for name in names]
     rows = [Row(f"line {line}", tuple(cells[c] or None for c in columns)) for line, cells in table.rows]
-    tree = hierarchy or _tree_of(rows, names, path)
+    tree = hierarchy or tree_of(rows, names, path)
 
     where = [f"{path} {row.where}" for row in rows]
     files = [cells[table.columns.index(path_column)] for _, cells in table.rows]
     if missing := [place for place, file in zip(where, files, strict=True) if not file]:
         raise DataError(f"{missing[0]}: {path_column} is empty; every row names its picture")
-    labels = np.array([_label(tree, names, row, place) for row, place in zip(rows, where, strict=True)])
+    labels = np.array([label_of(tree, names, row, place) for row, place in zip(rows, where, strict=True)])
     return Samples(
         path.stem,
         tree,
@@ -85,7 +85,7 @@ def _level_columns(
     return wanted
 
 
-def _tree_of(rows: Sequence[Row], names: Sequence[str], path: Path) -> Hierarchy:
+def tree_of(rows: Sequence[Row], names: Sequence[str], path: Path) -> Hierarchy:
     """The tree all rows together imply, classes in taxonomic order so that the order of rows does not matter."""
     ordered = sorted(rows, key=lambda row: tuple(name or "" for name in row.names))
     spec, faults = build(ordered, names)
@@ -94,7 +94,8 @@ def _tree_of(rows: Sequence[Row], names: Sequence[str], path: Path) -> Hierarchy
     return Hierarchy(**spec._asdict(), source=str(path))
 
 
-def _label(tree: Hierarchy, names: Sequence[str], row: Row, place: str) -> list[int]:
+def label_of(tree: Hierarchy, names: Sequence[str], row: Row, place: str) -> list[int]:
+    """The numbers of a row's classes, fine first; `place` names the row in messages."""
     label = [-1] * len(tree)
     for column, name in zip(names, row.names, strict=True):
         if name is not None:
