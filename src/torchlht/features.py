@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from torchlht.backbones import Backbone
-from torchlht.data.loading import ImageSet, load
+from torchlht.data.loading import ImageSet, load, set_batches
 from torchlht.data.samples import Samples
+from torchlht.data.streaming import worth_streaming
 from torchlht.data.transforms import Preprocess
 from torchlht.files import cache_dir, replacing
 
@@ -55,15 +56,17 @@ def _compute(
     progress: Progress | None,
 ) -> NDArray[np.float32]:
     batch_size = 16 if device.type == "cpu" else 128  # twice as fast as 64 on a CPU, where large arrays are slow to get
-    data = ImageSet(images, torch.zeros(len(images), 1), spec)
-    data.in_memory = False  # each picture is seen once: stream it
+    data = ImageSet(images, torch.zeros(len(images), 1), spec, streamed=worth_streaming(images))
+    data.in_memory = False  # each picture is seen once
     batches = [list(range(i, min(i + batch_size, len(images)))) for i in range(0, len(images), batch_size)]
+    if data.streamed:
+        batches = set_batches(data, batch_size, seed=0, epoch=0)
     features = np.empty((len(images), backbone.num_features), dtype=np.float32)
     done = 0
     backbone.eval().to(device)
     with torch.inference_mode():
-        for x, _ in load(data, batches, workers):
-            features[done : done + len(x)] = backbone(x.to(device)).float().cpu().numpy()
+        for rows, (x, _) in zip(batches, load(data, batches, workers), strict=True):
+            features[rows] = backbone(x.to(device)).float().cpu().numpy()
             done += len(x)
             if progress:
                 progress(done, len(images))

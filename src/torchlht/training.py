@@ -31,7 +31,7 @@ from torchlht.args import TrainArgs
 from torchlht.backbones import create_backbone
 from torchlht.data import Samples, lasting_name, short_name
 from torchlht.data.images import check_images, write_problems
-from torchlht.data.loading import FeatureSet, SampleSet, epoch_batches, load, sample_set
+from torchlht.data.loading import FeatureSet, SampleSet, load, sample_set, set_batches
 from torchlht.data.samples import Ints, draw_fold, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError
@@ -141,6 +141,8 @@ class Prepared:
 def prepare(args: TrainArgs) -> Prepared:
     """Read the data, look at every picture, set test samples aside, mask, set validation samples aside: in this order."""
     samples, problems = check_images(read_as_trained(args), args.on_error)
+    if args.stream == "always":
+        args.streams(samples.images or ())  # refuses what cannot be
     samples = hold_out_test(samples, args.test_share)
     if not len(samples.index("train")):
         raise DataError(f"{args.data}: no training samples")
@@ -280,15 +282,17 @@ def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, t
     if args.freeze:
         features = compute_features(fabric, args, samples, model, workers)
 
-    def part(index: Ints, *, augment: bool = False) -> SampleSet:
+    def part(index: Ints, *, training: bool = False) -> SampleSet:
         images = [samples.images[i] for i in index] if samples.images else None
         x = features[index] if features is not None else None
-        return sample_set(x, images, samples.labels[index], model.preprocess, augment=augment)
+        streamed = training and features is None and args.streams(images or ())
+        augment = training and args.augment != "none"
+        return sample_set(x, images, samples.labels[index], model.preprocess, augment=augment, streamed=streamed)
 
     val = samples.index("val")
     return Sets(
         network=network,
-        train=part(taught, augment=args.augment != "none"),
+        train=part(taught, training=True),
         val=part(val) if len(val) else None,
         test=part(samples.index("test")),
         workers=workers,
@@ -413,7 +417,7 @@ def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: S
 def batches_of(args: TrainArgs, sets: Sets, epoch: int) -> list[list[int]]:
     """The batches of an epoch, over all processes."""
     assert args.batch_size is not None
-    return epoch_batches(len(sets.train), args.batch_size, seed=args.seed, epoch=epoch, drop_last=args.drop_last)
+    return set_batches(sets.train, args.batch_size, seed=args.seed, epoch=epoch, drop_last=args.drop_last)
 
 
 def train_epoch(

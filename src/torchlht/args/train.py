@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ import tyro
 
 from torchlht.data.masking import Mask
 from torchlht.data.perturbing import Perturbation
+from torchlht.data.streaming import in_shards, worth_streaming
 from torchlht.errors import ConfigError
 from torchlht.vocabulary import (
     Augment,
@@ -25,6 +27,7 @@ from torchlht.vocabulary import (
     Rule,
     Select,
     SemiName,
+    Stream,
     TransitionName,
 )
 
@@ -185,6 +188,9 @@ class TrainArgs:
     """Arithmetic of the networks; probabilities are always float32."""
     workers: int | None = None
     """Processes that decode pictures; the number of cores by default."""
+    stream: Stream = "auto"
+    """Read training shards from start to end, a few at a time, and mix samples in a buffer, instead of in any order; `auto`
+    does so with shards at an address, and with those of more than 8 GiB."""
     track: bool = True
     """Write TensorBoard events when tensorboard is installed."""
     quiet: bool = False
@@ -206,6 +212,8 @@ class TrainArgs:
         for wrong, message in problems:
             if wrong:
                 raise ConfigError(message)
+        if self.stream == "always" and self.freeze:
+            raise ConfigError("--stream is for training on pictures; with --freeze each of them is looked at once")
         if self.fold is not None and self.val:
             raise ConfigError("--fold and --val both set validation samples aside: pass one of them")
         self.make_mask()  # checks its own options, as do the next
@@ -244,6 +252,12 @@ class TrainArgs:
         if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts) and int(parts) > 1):
             raise ConfigError(f"--fold is {self.fold!r}: a part of several, as in 2/5")
         return int(part) - 1, int(parts)
+
+    def streams(self, pictures: Sequence[Path]) -> bool:
+        """Whether training pictures are streamed. Raises ConfigError when that is asked for and they lie in no shards."""
+        if self.stream == "always" and not in_shards(pictures):
+            raise ConfigError(f"--stream is for shards; {self.data} is none: lht data pack {self.data} --out DIR makes some")
+        return self.stream == "always" or (self.stream == "auto" and worth_streaming(pictures))
 
     def method_options(self) -> dict[str, Any]:
         """The method's options that were given; the rest are the method's own defaults."""

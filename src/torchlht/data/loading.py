@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from torchlht.data.samples import Ints
+from torchlht.data.streaming import ShardReader, lanes_of, lying, stream_batches, workers_for
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise, random_crop
+from torchlht.errors import DataError
 
 Batch = tuple[Tensor, Tensor]
 RAM_LIMIT = 2 * 2**30  # decoded pictures are kept in memory up to this many bytes
@@ -26,7 +30,7 @@ class FeatureSet(Dataset[Batch]):
 
     def __init__(self, x: Tensor, labels: Tensor) -> None:
         self.x, self.labels = x, labels
-        self.in_memory = True
+        self.in_memory, self.streamed = True, False
 
     def __len__(self) -> int:
         return len(self.x)
@@ -51,13 +55,24 @@ class ImageSet(Dataset[Batch]):
         labels: (N, K).
         spec: how they become tensors.
         augment: whether crops are random.
+        streamed: whether they lie in shards that are read from start to end; batches then come from `stream_batches`.
     """
 
-    def __init__(self, paths: Sequence[Path], labels: Tensor, spec: Preprocess, *, augment: bool = False) -> None:
+    def __init__(
+        self, paths: Sequence[Path], labels: Tensor, spec: Preprocess, *, augment: bool = False, streamed: bool = False
+    ) -> None:
         self.paths, self.labels, self.spec, self.augment = list(paths), labels, spec, augment
         self.seed, self.epoch = 0, 0
-        self.in_memory = 3 * spec.resize**2 * 4 // 3 * len(self.paths) <= RAM_LIMIT
+        self.streamed = streamed
+        self.in_memory = not streamed and 3 * spec.resize**2 * 4 // 3 * len(self.paths) <= RAM_LIMIT
         self._kept: list[Tensor] | None = None
+        self._planned: Sequence[Sequence[int]] = ()
+        self._reader: ShardReader | None = None
+
+    @functools.cached_property
+    def shards(self) -> list[Ints]:
+        """The positions of the pictures of each shard, in the order in which they lie."""
+        return lying(self.paths)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -70,6 +85,7 @@ class ImageSet(Dataset[Batch]):
         """The same pictures as they are; or, given a seed and an epoch, in another augmentation than in that epoch's steps."""
         self._decode_all()
         other = copy.copy(self)
+        other.streamed = False  # in another order than that of the shards
         other.augment = self.augment and bool(moment)
         if moment:
             other.set_epoch(moment[0], -1 - moment[1])
@@ -87,7 +103,20 @@ class ImageSet(Dataset[Batch]):
         moment = [self.seed, self.epoch, i] if self.epoch >= 0 else [self.seed, -self.epoch, i, 1]
         return random_crop(image, self.spec, np.random.default_rng(moment))
 
+    def plan(self, batches: Sequence[Sequence[int]]) -> None:
+        """What will be asked for, in this order, by this process or by workers that take turns."""
+        self._planned, self._reader = batches, None
+
+    def _stream(self) -> ShardReader:
+        if self._reader is None:
+            worker = get_worker_info()
+            mine = self._planned[worker.id :: worker.num_workers] if worker else self._planned
+            self._reader = ShardReader([self.paths[i] for batch in mine for i in batch])
+        return self._reader
+
     def _decoded(self, i: int) -> Tensor:
+        if self.streamed:
+            return decode(self.paths[i], self.spec, self._stream().take(self.paths[i]))
         self._decode_all()
         return self._kept[i] if self._kept is not None else decode(self.paths[i], self.spec)
 
@@ -107,6 +136,7 @@ def sample_set(
     spec: Preprocess | None,
     *,
     augment: bool = False,
+    streamed: bool = False,
 ) -> SampleSet:
     """Features where there are any, else pictures, as something batches can be fetched from."""
     y = torch.from_numpy(labels)
@@ -114,7 +144,14 @@ def sample_set(
         return FeatureSet(torch.from_numpy(x), y)
     assert images is not None
     assert spec is not None
-    return ImageSet(images, y, spec, augment=augment)
+    return ImageSet(images, y, spec, augment=augment, streamed=streamed)
+
+
+def set_batches(data: SampleSet, batch_size: int, *, seed: int, epoch: int, drop_last: bool = False) -> list[list[int]]:
+    """The batches of one epoch over a set: in the order of its shards where they are streamed, else as `epoch_batches`."""
+    if isinstance(data, ImageSet) and data.streamed:
+        return stream_batches(data.shards, batch_size, seed=seed, epoch=epoch, drop_last=drop_last)
+    return epoch_batches(len(data), batch_size, seed=seed, epoch=epoch, drop_last=drop_last)
 
 
 def epoch_batches(n: int, batch_size: int, *, seed: int, epoch: int, drop_last: bool = False) -> list[list[int]]:
@@ -128,13 +165,19 @@ def epoch_batches(n: int, batch_size: int, *, seed: int, epoch: int, drop_last: 
 
 def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) -> Iterator[Batch]:
     """Fetch these batches in order; pictures on disk are decoded ahead by worker processes."""
+    if isinstance(data, ImageSet) and data.streamed:
+        data.plan(batches)
+        workers = workers_for(lanes_of(len(data.shards)), workers)
     loader = DataLoader(
         data,
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=_as_is,
         num_workers=0 if data.in_memory else workers,
     )
-    return iter(loader)
+    try:
+        yield from loader
+    except DataError as error:  # what a worker says comes with its traceback; the sentence is at the end
+        raise DataError(str(error).strip().splitlines()[-1].removeprefix("torchlht.errors.DataError: ")) from error
 
 
 def _as_is(batch: Any) -> Any:

@@ -69,9 +69,9 @@ def paper_preprocess(size: int) -> Preprocess:
     return Preprocess(size=size, resize=size, stretch=True, padding=4)
 
 
-def decode(source: str | Path | Image.Image, spec: Preprocess) -> Tensor:
-    """A picture, resized: uint8 (3, h, w)."""
-    image = to_rgb(source) if isinstance(source, Image.Image) else open_image(Path(source))
+def decode(source: str | Path | Image.Image, spec: Preprocess, data: bytes | None = None) -> Tensor:
+    """A picture, resized: uint8 (3, h, w). `data` is the content of its file, where that has been read already."""
+    image = to_rgb(source) if isinstance(source, Image.Image) else open_image(Path(source), data)
     if spec.stretch:
         target = (spec.resize, spec.resize)
     else:

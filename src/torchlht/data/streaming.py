@@ -1,0 +1,178 @@
+"""Streaming: an epoch in which shards are read from start to end, a few at a time, and samples still come well mixed.
+
+The order is worked out beforehand, from what lies in which shard alone: shards are shuffled and dealt to lanes; a lane has a
+few shards open, moves their samples one after the other into a buffer, and takes them out of it at random. A batch comes from
+one lane, and lanes take turns, so that worker processes read shards of their own. Since the batches of an epoch are a list like
+any other, a run that is resumed goes on in the middle of it and sees every sample exactly once.
+
+`ShardReader` reads ahead in each shard and keeps what is read before its turn: at most the buffer, and a piece per shard.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from torchlht.data.places import as_url, read_range, state_of
+from torchlht.data.samples import Ints
+from torchlht.data.tars import BLOCK, Member, checked, member_at, tar_of
+
+SHARDS_AT_ONCE = 16  # of all lanes together
+BUFFER = 2048  # samples, likewise
+LANES = 4
+PIECE = 4 * 2**20  # bytes that are read at once, from one shard
+STREAM_FROM = 8 * 2**30  # bytes of shards here; fewer are kept in memory by the system, so that random access is as fast
+
+
+def in_shards(paths: Sequence[Path]) -> bool:
+    """Whether all of these pictures lie in tars."""
+    return bool(paths) and all(tar_of(path) for path in paths)
+
+
+def worth_streaming(paths: Sequence[Path]) -> bool:
+    """Whether pictures lie in shards that are elsewhere, or larger than what the system keeps in memory."""
+    if not in_shards(paths):
+        return False
+    files = {member_at(path).file for path in paths}
+    return any(map(as_url, files)) or sum((state_of(file) or (0, None))[0] for file in files) > STREAM_FROM
+
+
+def lying(paths: Sequence[Path]) -> list[Ints]:
+    """The positions of the pictures of each shard, in the order in which they lie; shards by name."""
+    shards: dict[Path, list[tuple[int, int]]] = {}
+    for i, path in enumerate(paths):
+        member = member_at(path)
+        shards.setdefault(member.file, []).append((member.start, i))
+    return [np.array([i for _, i in sorted(shards[file])], dtype=np.int64) for file in sorted(shards)]
+
+
+def lanes_of(shards: int, shards_at_once: int = SHARDS_AT_ONCE) -> int:
+    """How many lanes so many shards are dealt to: fewer than `LANES` when some would have too few to mix."""
+    lanes = LANES
+    while lanes > 1 and (shards < lanes * (shards_at_once // LANES) or lanes > shards_at_once):
+        lanes //= 2
+    return lanes
+
+
+def workers_for(lanes: int, workers: int) -> int:
+    """Of so many worker processes, how many to use so that each keeps to its own lanes, or lanes to their own workers."""
+    if workers >= lanes:
+        return workers - workers % lanes
+    return max((n for n in range(1, workers + 1) if lanes % n == 0), default=0)
+
+
+def stream_batches(
+    shards: Sequence[Ints],
+    batch_size: int,
+    *,
+    seed: int,
+    epoch: int,
+    shards_at_once: int = SHARDS_AT_ONCE,
+    buffer: int = BUFFER,
+    drop_last: bool = False,
+) -> list[list[int]]:
+    """The batches of one epoch: every sample once, in an order that depends on these arguments alone.
+
+    Args:
+        shards: the positions of each shard's samples, in the order in which they lie; see `lying`.
+        batch_size: samples of a batch.
+        seed: of the run.
+        epoch: counted from 0.
+        shards_at_once: how many shards are in use at a time: some of their samples have come and some have not.
+        buffer: how many samples may have been read and not yet come.
+        drop_last: leave out the last batch if it is smaller.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    lanes = lanes_of(len(shards), shards_at_once)
+    dealt: list[list[Ints]] = [[] for _ in range(lanes)]
+    loads = [0] * lanes
+    for s in rng.permutation(len(shards)).tolist():
+        lane = loads.index(min(loads))
+        dealt[lane].append(shards[s])
+        loads[lane] += len(shards[s])
+    flows = [_mixed(part, shards_at_once // lanes, max(buffer // lanes, 1), rng) for part in dealt]
+    whole = [[flow[i : i + batch_size] for i in range(0, len(flow) - batch_size + 1, batch_size)] for flow in flows]
+    batches = [batch for turn in zip_longest(*whole) for batch in turn if batch]
+    rest = [i for flow in flows for i in flow[len(flow) // batch_size * batch_size :]]
+    batches += [rest[i : i + batch_size] for i in range(0, len(rest), batch_size)]
+    if drop_last and len(batches) > 1 and len(batches[-1]) < batch_size:
+        batches.pop()
+    return batches
+
+
+def _mixed(shards: Sequence[Ints], at_once: int, buffer: int, rng: np.random.Generator) -> list[int]:
+    """The samples of a lane in the order in which they come."""
+    luck = iter(rng.random(sum(map(len, shards))).tolist())
+    waiting = deque((s, len(positions)) for s, positions in enumerate(shards) if len(positions))
+    unread: deque[tuple[int, deque[int]]] = deque()  # open shards with what is left to read, taking turns
+    left: dict[int, int] = {}  # open shards with how many of their samples have not come yet
+    held: list[tuple[int, int]] = []
+    order: list[int] = []
+    while waiting or left:
+        while waiting and len(left) < at_once:
+            s, count = waiting.popleft()
+            left[s] = count
+            unread.append((s, deque(shards[s].tolist())))
+        while unread and len(held) < buffer:
+            s, positions = unread.popleft()
+            held.append((s, positions.popleft()))
+            if positions:
+                unread.append((s, positions))
+        chosen = int(next(luck) * len(held))
+        held[chosen], held[-1] = held[-1], held[chosen]
+        s, position = held.pop()
+        order.append(position)
+        left[s] -= 1
+        if not left[s]:
+            del left[s]
+    return order
+
+
+class ShardReader:
+    """Pictures in a planned order, each shard read once, from its start to its end, a piece at a time.
+
+    Args:
+        plan: the pictures, as they will be asked for; it should be an order of `stream_batches`, or part of one.
+        piece: bytes that are read at once.
+
+    Attributes:
+        held: bytes of pictures that wait for their turn.
+    """
+
+    def __init__(self, plan: Sequence[Path], piece: int = PIECE) -> None:
+        members = [member_at(path) for path in plan]
+        self.turns = Counter(members)
+        self.ahead: dict[Path, deque[Member]] = {}
+        for member in sorted(self.turns):
+            self.ahead.setdefault(member.file, deque()).append(member)
+        self.piece, self.held = piece, 0
+        self._waiting: dict[Member, bytes] = {}
+
+    def take(self, path: Path) -> bytes:
+        """The next picture of the plan."""
+        member = member_at(path)
+        while member not in self._waiting:
+            self._read_on(self.ahead[member.file])
+        self.turns[member] -= 1
+        if self.turns[member]:  # a method that learns from few samples sees them several times
+            return self._waiting[member]
+        self.held -= member.size
+        return self._waiting.pop(member)
+
+    def _read_on(self, ahead: deque[Member]) -> None:
+        """Read the next piece of a shard, at least one picture of it."""
+        first = last = ahead[0]
+        part: list[Member] = []
+        while ahead and (not part or ahead[0].start + ahead[0].size - first.start <= self.piece):
+            last = ahead.popleft()
+            part.append(last)
+        start = first.start - BLOCK
+        data = read_range(first.file, start, last.start + last.size)
+        for member in part:
+            at = member.start - BLOCK - start
+            self._waiting[member] = checked(data[at : at + BLOCK + member.size], member)[1]
+            self.held += member.size
