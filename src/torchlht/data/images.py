@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from torchlht.data.packed import file_of, open_packed, split_address
 from torchlht.data.places import as_url, state_of
@@ -54,7 +54,7 @@ def open_image(path: Path, data: bytes | None = None) -> Image.Image:
     if packed := split_address(path):
         return to_rgb(open_packed(*packed))
     source = _source(path) if data is None else io.BytesIO(data)
-    try:
+    try:  # torchvision's decoder gives the same bits and, with PIL's resize after it, is not faster
         with Image.open(source) as image:
             image.load()
             return to_rgb(image)
@@ -70,13 +70,15 @@ def _source(path: Path) -> Path | io.BytesIO:
 def to_rgb(image: Image.Image) -> Image.Image:
     """RGB, the right way up; transparent parts over white, 16-bit grey scaled down, damaged orientation marks ignored."""
     with contextlib.suppress(SyntaxError, ValueError, KeyError, struct.error):
-        image = ImageOps.exif_transpose(image)
+        image.load()  # a PNG's mark may come last
+        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # else it would be copied, as by `convert` below
+            image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or image.mode == "I":
         return Image.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _reason(error: Exception) -> str:
