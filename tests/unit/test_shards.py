@@ -23,7 +23,7 @@ from torchlht.data.images import find_problems, open_image
 from torchlht.data.loading import ImageSet, load, set_batches
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.places import as_url
-from torchlht.data.shards import expand_braces
+from torchlht.data.shards import expand_braces, is_shards
 from torchlht.data.streaming import LANES, ShardReader, lanes_of, lying, stream_batches, workers_for
 from torchlht.data.tars import Member
 from torchlht.data.transforms import Preprocess
@@ -218,6 +218,19 @@ def test_shards_at_an_address(packed: Path) -> None:
         read_data("memory://test-shards")
     with pytest.raises(DataError, match="cannot be opened"):
         read_data("nosuch://bucket/x.tar")
+
+
+def test_a_folder_of_pictures_may_hold_other_files(pictures: Path, packed: Path, tmp_path: Path) -> None:
+    assert is_shards(packed)
+    (pictures / "index.json").write_text("{}")
+    assert not is_shards(pictures)
+    assert len(read_data(pictures)) == 48
+    (pictures / "index.json").unlink()
+    write_tar(pictures / "backup.tar", {})
+    write_tar(pictures / "Gulls" / "Terns" / "Arctic Tern" / "backup.tar", {})
+    assert not is_shards(pictures)
+    assert not is_shards(pictures / "Gulls" / "Terns" / "Arctic Tern")
+    assert len(read_data(pictures)) == 48
 
 
 # ---- what can be wrong ---------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from torchlht.data.folder import SPLIT_FOLDERS
+from torchlht.data.images import images_in
 from torchlht.data.places import as_place, as_url, is_there, matching, name_of, read_all, read_range, state_of
 from torchlht.data.samples import Ints, Samples
 from torchlht.data.table import label_of, tree_of
@@ -30,6 +31,7 @@ from torchlht.errors import DataError
 from torchlht.files import cache_dir, write_json
 from torchlht.hierarchy import Hierarchy
 from torchlht.hierarchy.build import Row
+from torchlht.hierarchy.read import subfolders
 
 FORMAT = "torchlht-shards-1"
 INDEX, TREE = "index.json", "hierarchy.json"
@@ -81,7 +83,9 @@ def is_shards(source: str | Path) -> bool:
         return True
     if not place.is_dir():
         return False
-    return (place / INDEX).is_file() or (any(place.glob("*.tar")) and not any(inner.is_dir() for inner in place.iterdir()))
+    listed, tars = (place / INDEX).is_file(), any(place.glob("*.tar"))
+    alone = not subfolders(place) and not images_in(place)  # a folder of pictures may hold such files, too
+    return (listed and tars) or ((listed or tars) and alone)
 
 
 def read_shards(source: str | Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
