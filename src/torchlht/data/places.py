@@ -39,13 +39,22 @@ def name_of(place: Path) -> str:
 def state_of(place: Path) -> tuple[int, object] | None:
     """How long a file is and what changes with it; None where there is none."""
     if url := as_url(place):
-        if not (found := _ask(url, lambda system, path: system.info(path) if system.exists(path) else None)):
+        if not (found := _ask(url, _info)):
             return None
         return int(found["size"]), str(found.get("ETag") or found.get("mtime") or found.get("created") or "")
     if not place.is_file():
         return None
     state = place.stat()
     return state.st_size, state.st_mtime_ns
+
+
+def _info(system: Any, path: str) -> dict[str, Any] | None:
+    """What a file system knows of a file, without fetching it, as `exists` may; None where there is none."""
+    try:
+        found: dict[str, Any] = system.info(path)
+    except FileNotFoundError:
+        return None
+    return found
 
 
 def is_there(place: Path) -> bool:

@@ -91,7 +91,8 @@ def is_shards(source: str | Path) -> bool:
 def read_shards(source: str | Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
     """Read shards: their index where there is one, else the tars. Samples come in the order in which they were packed."""
     folder, files = find_shards(source)
-    shards = _from_index(folder, files) if is_there(folder / INDEX) else _scanned(files or _tars_in(folder))
+    indexed = is_there(folder / INDEX)
+    shards = _from_index(folder, files) if indexed else _scanned(files or _tars_in(folder))
     own = _own_tree(folder) if is_there(folder / TREE) else None
     count = sum(len(shard.keys) for shard in shards)
     if not count:
@@ -114,7 +115,7 @@ def read_shards(source: str | Path, *, hierarchy: Hierarchy | None, levels: Sequ
         labels[order],
         splits[order],
         images=tuple(places[i].path for i in order),
-        checked=as_url(folder) is not None and is_there(folder / INDEX),
+        checked=indexed and as_url(folder) is not None,
     )
 
 

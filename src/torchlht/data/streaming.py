@@ -2,8 +2,8 @@
 
 The order is worked out beforehand, from what lies in which shard alone: shards are shuffled and dealt to lanes; a lane has a
 few shards open, moves their samples one after the other into a buffer, and takes them out of it at random. A batch comes from
-one lane, and lanes take turns, so that worker processes read shards of their own. Since the batches of an epoch are a list like
-any other, a run that is resumed goes on in the middle of it and sees every sample exactly once.
+one lane, and lanes take turns, so that up to four worker processes read shards of their own, but for the last few. Since the
+batches of an epoch are a list like any other, a run that is resumed goes on in the middle and sees every sample exactly once.
 
 `ShardReader` reads ahead in each shard and keeps what is read before its turn: at most the buffer, and a piece per shard.
 """
