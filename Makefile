@@ -31,6 +31,8 @@ check: $(READY)  ## ruff, mypy --strict and the unit tests: under a minute
 
 bench: $(READY)  ## speed and memory as ratios against a named rival, in one run
 	$(BIN)/python benchmarks/head.py
+	$(BIN)/python benchmarks/scale.py --growth
+	$(BIN)/python benchmarks/pipeline.py
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
