@@ -17,6 +17,7 @@ import timm
 import torch
 from huggingface_hub.errors import HfHubHTTPError
 from timm.data.config import resolve_model_data_config
+from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
 
 from torchlht.data.transforms import Preprocess
@@ -182,3 +183,11 @@ class SmallNet(nn.Sequential):
             convolution = nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def share_statistics(backbone: Backbone) -> None:
+    """Let BatchNorm see the samples of all processes, in place; its weights keep their names. It takes a GPU to train then.
+
+    By timm's function: torch's own would lose activations that are part of a norm.
+    """
+    backbone.network = convert_sync_batchnorm(backbone.network)  # type: ignore[no-untyped-call]

@@ -64,11 +64,12 @@ def measure(
     left = CalibrationErrors(hierarchy).to(device) if calibration else None
     mine = np.arange(rank, len(data), world).tolist()
     batches = [mine[i : i + batch_size] for i in range(0, len(mine), batch_size)]
-    if 0 < len(data) < world:
-        raise DataError(f"{len(data)} samples to measure on are fewer than the {world} processes; use fewer processes")
+    if len(data) and not mine:
+        batches = [[0]]  # not to be counted, but metrics are put together by processes that have all seen something
     with torch.no_grad():  # not inference_mode: what is counted is gathered from all processes afterwards
         for x, labels in load(data, batches, workers):
-            prediction: Prediction = network(x.to(device))
+            labels = labels[: len(mine)]
+            prediction: Prediction = network(x[: len(mine)].to(device))
             for name, counted in metrics.items():
                 counted.update(decide(prediction, hierarchy, name), labels.to(device))
             if left is not None and calibration is not None:

@@ -1,4 +1,7 @@
-"""Losses shared by methods: cross-entropies over known labels only, and the two confusion terms of LHT."""
+"""Losses shared by methods: cross-entropies over known labels only, and the two confusion terms of LHT.
+
+What is divided by a number of samples is divided by that of all processes; see `torchlht.processes`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchlht.processes import shared_count
 from torchlht.transition import Transition
 from torchlht.vocabulary import Confusion, Reduction
 
@@ -63,7 +67,8 @@ def soft_cross_entropy(
         picked = torch.where(value > 0, picked, 0.0)
         counted = torch.where((y < 0) & (value.sum(dim=1) > 0), weight, 0.0)
         summed = -(counted * (value * picked).sum(dim=1)).sum()
-        term = summed / counted.sum().clamp(min=1e-6) if reduction == "per_level_mean" else summed / len(labels)
+        count = counted.sum() if reduction == "per_level_mean" else torch.ones_like(y).sum()
+        term = summed / shared_count(count, least=1e-6)
         total = total + (1.0 if shares is None else shares[k]) * term
     return total / len(log_probs) if reduction == "per_level_mean" else total
 
@@ -85,7 +90,8 @@ def masked_mean(values: Tensor, known: Tensor, reduction: Reduction = "per_level
         reduction: see `masked_cross_entropy`.
     """
     summed = torch.where(known, values, torch.zeros_like(values)).sum()
-    return summed / known.sum().clamp(min=1) if reduction == "per_level_mean" else summed / len(values)
+    counted = known if reduction == "per_level_mean" else torch.ones_like(known)
+    return summed / shared_count(counted.sum())
 
 
 def masked_binary_cross_entropy(logits: Sequence[Tensor], labels: Tensor, positive: Sequence[Tensor] | None = None) -> Tensor:
@@ -106,7 +112,7 @@ def masked_binary_cross_entropy(logits: Sequence[Tensor], labels: Tensor, positi
         wrong = F.softplus(z).scatter(1, index, 0.0).sum(dim=1)
         total = total + torch.where(known, F.softplus(-right) + wrong, 0.0).sum()
         entries = entries + known.sum() * z.shape[1]
-    return total / entries.clamp(min=1) * (sum(z.shape[1] for z in logits) / len(logits))
+    return total / shared_count(entries) * (sum(z.shape[1] for z in logits) / len(logits))
 
 
 def confusion(transitions: Sequence[Transition], kind: Confusion, reduction: Reduction = "per_level_mean") -> Tensor:

@@ -1,7 +1,7 @@
 """A run directory: what is in it, and how it is written so that a killed run can go on and a finished one is never half there.
 
 config.yaml  hierarchy.json  split.json      written at the start
-history.csv  checkpoint/                     after every epoch
+history.csv  checkpoint/                     after every epoch, checkpoint/ inside of epochs as well where that is asked for
 model.safetensors  metrics.json              at the end, when checkpoint/ goes away
 """
 
@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,13 @@ class Run:
         return self.path / "split.json"
 
     @property
+    def config(self) -> Path:
+        """What the model is made of, and the options it is trained with; written first."""
+        return self.path / "config.yaml"
+
+    @property
     def last(self) -> Path:
-        """The state after the last whole epoch."""
+        """The state after the last whole epoch, or inside the one after it."""
         return self.path / "checkpoint" / "last.safetensors"
 
     @property
@@ -56,7 +61,7 @@ class Run:
         """Refuse a directory that is in use."""
         if self.metrics.is_file():
             raise RunError(f"{self.path}: holds a finished run; choose another --out, or remove it")
-        if (self.path / "config.yaml").is_file():
+        if self.config.is_file():
             raise RunError(f"{self.path}: holds an unfinished run; continue it with lht train --resume {self.path}")
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise RunError(f"{self.path}: exists and is not empty; choose another --out")
@@ -97,21 +102,34 @@ def read_split(run: Path) -> dict[str, Any]:
 # ---- checkpoints: tensors and plain values, never pickle -----------------------------------------------------------
 
 
-def save_checkpoint(
-    path: Path, network: nn.Module, optimizer: Optimizer, epoch: int, history: History, more: dict[str, Tensor]
-) -> None:
-    """The state after `epoch` whole epochs, written beside and renamed; `more` is whatever else is to be kept."""
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is kept besides weights and the optimizer's state.
+
+    Attributes:
+        history: a row per whole epoch.
+        inside: plain values about the epoch that is not whole; None between epochs.
+        more: tensors that training needs to go on.
+    """
+
+    history: History
+    inside: dict[str, Any] | None = None
+    more: dict[str, Tensor] = field(default_factory=dict)
+
+
+def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, kept: Checkpoint) -> None:
+    """The state as it is now, written beside and renamed."""
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
-    tensors |= {f"more.{name}": value for name, value in more.items()}
+    tensors |= {f"more.{name}": value for name, value in kept.more.items()}
     for i, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{name}": v for name, v in state.items() if isinstance(v, Tensor)}
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     with replacing(path) as beside:
-        save_file(tensors, beside, metadata={"state": json.dumps({"epoch": epoch, "history": history})})
+        save_file(tensors, beside, metadata={"state": json.dumps({"history": kept.history, "inside": kept.inside})})
 
 
-def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> tuple[int, History, dict[str, Tensor]]:
-    """Put a saved state back; gives the number of whole epochs done, their history, and what else was kept."""
+def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> Checkpoint:
+    """Put weights and the optimizer's state back; gives what else was kept."""
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
         state = json.loads(file.metadata()["state"])
@@ -123,4 +141,4 @@ def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> tup
             saved.setdefault(int(i), {})[key] = value
     optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
     more = {name.removeprefix("more."): value for name, value in tensors.items() if name.startswith("more.")}
-    return state["epoch"], state["history"], more
+    return Checkpoint(state["history"], state.get("inside"), more)

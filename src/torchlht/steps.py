@@ -16,6 +16,7 @@ from torchlht.losses import soft_cross_entropy, towards_uniform
 from torchlht.methods import InputNorm, Method
 from torchlht.model import Model
 from torchlht.prediction import Prediction
+from torchlht.processes import Tally, together, world
 from torchlht.semi import Semi
 
 Target = tuple[Tensor, Tensor, Tensor]  # index, value and weight of the `Targets` of a batch
@@ -39,6 +40,7 @@ class Step(nn.Module):
         self.network = network
         self._method, self._shares = (model.method,), shares  # in a tuple, it is not registered twice
         self.mixup, self.smoothing = mixup, smoothing
+        self.tally: Tally | None = None
         for k in range(len(model.hierarchy)):
             self.register_buffer(f"ancestors_{k}", torch.from_numpy(model.hierarchy.ancestors(k)), persistent=False)
 
@@ -50,22 +52,45 @@ class Step(nn.Module):
             labels: (B, K).
             target: index, value and weight of the `Targets` of the batch.
         """
-        features = self.network.backbone(x) if isinstance(self.network, Model) else x
-        (method,) = self._method
-        if self.mixup and len(x) > 1:
-            share = torch.distributions.Beta(self.mixup, self.mixup).sample().item()
-            share, other = max(share, 1 - share), torch.randperm(len(x)).to(x.device)
-            prediction = method(share * features + (1 - share) * features[other])
-            swapped = None if target is None else (target[0][other], target[1][other], target[2][other])
-            loss = share * self.objective(prediction, labels, target)
-            loss = loss + (1 - share) * self.objective(prediction, labels[other], swapped)
-        else:
-            prediction = method(features)
-            loss = self.objective(prediction, labels, target)
+        with together(self.tally):
+            if self.tally:
+                self.tally.begin()
+            prediction, loss = self._looked(x, labels, target)
         known = labels >= 0
         chosen = prediction.chosen()
         hits = torch.stack([((chosen == labels) & known).sum(dim=0), known.sum(dim=0)], dim=1)
         return loss, hits
+
+    def _looked(self, x: Tensor, labels: Tensor, target: Target | None) -> tuple[Prediction, Tensor]:
+        features = self.network.backbone(x) if isinstance(self.network, Model) else x
+        (method,) = self._method
+        if not self.mixup or (len(x) <= 1 and world() == 1):  # of several processes all do the same
+            prediction = method(features)
+            return prediction, self.objective(prediction, labels, target)
+        share = torch.distributions.Beta(self.mixup, self.mixup).sample().item()
+        share, other = max(share, 1 - share), torch.randperm(len(x)).to(x.device)
+        prediction = method(share * features + (1 - share) * features[other])
+        swapped = None if target is None else (target[0][other], target[1][other], target[2][other])
+        loss = share * self.objective(prediction, labels, target)
+        return prediction, loss + (1 - share) * self.objective(prediction, labels[other], swapped)
+
+    def count_ahead(self, parts: Sequence[tuple[Tensor, Target | None]]) -> None:
+        """Before a step of several parts: add up what their losses divide by, which depends on labels and targets alone.
+
+        Args:
+            parts: the labels and targets of each.
+        """
+        (method,) = self._method
+        tally, some = Tally(), next(method.parameters())
+        nothing = torch.zeros(1, method.in_features, dtype=some.dtype, device=some.device)
+        method.eval()  # nothing is learned from these zeros, and nothing is drawn
+        with torch.no_grad(), together(tally):
+            for labels, target in parts:
+                tally.begin()
+                self.objective(method(nothing.expand(len(labels), -1)), labels, target)
+            tally.close()
+        method.train()
+        self.tally = tally
 
     def objective(self, prediction: Prediction, labels: Tensor, target: Target | None) -> Tensor:
         """The method's loss on known labels, cross-entropy with targets on unknown ones."""

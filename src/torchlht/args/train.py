@@ -155,6 +155,10 @@ class TrainArgs:
     """Passes over the training samples: by default 30 for pictures, and for features enough for 500 steps, from 10 to 100."""
     batch_size: int | None = None
     """Samples per step, over all processes: 128 for features, 64 for pictures by default."""
+    accumulate: int = 1
+    """Forward passes per step, each over a part of the batch, for want of memory. BatchNorm sees a part at a time."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints inside an epoch; only after epochs by default."""
     optimizer: Literal["sgd", "adamw"] | None = None
     """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
     lr: float | None = None
@@ -200,6 +204,11 @@ class TrainArgs:
         problems = [
             (self.epochs is not None and self.epochs < 1, f"--epochs is {self.epochs}: at least 1"),
             (self.batch_size is not None and self.batch_size < 1, f"--batch-size is {self.batch_size}: at least 1"),
+            (self.accumulate < 1, f"--accumulate is {self.accumulate}: at least 1"),
+            (
+                self.checkpoint_every is not None and self.checkpoint_every < 1,
+                f"--checkpoint-every is {self.checkpoint_every}: at least 1",
+            ),
             (self.lr is not None and self.lr <= 0, f"--lr is {self.lr}: it must be above 0"),
             (not 0 <= self.test_share < 1, f"--test-share is {self.test_share}: a share from 0 to below 1"),
             (self.val is not None and not 0 <= self.val < 1, f"--val is {self.val}: a share from 0 to below 1"),

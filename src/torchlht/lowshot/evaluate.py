@@ -24,6 +24,7 @@ from torchlht.comparison.contenders import Contender, check
 from torchlht.data import Samples
 from torchlht.errors import ConfigError
 from torchlht.hierarchy import Hierarchy
+from torchlht.launching import make_fabric
 from torchlht.lowshot import ppa
 from torchlht.lowshot.lsd import Diffusion, by_diffusion, choose_steps
 from torchlht.lowshot.protocol import Protocol, ranks
@@ -32,7 +33,7 @@ from torchlht.lowshot.results import Row
 from torchlht.methods import method_options
 from torchlht.model import CONFIG, Model
 from torchlht.runs import Run
-from torchlht.training import build, compute_features, make_fabric, train
+from torchlht.training import build, compute_features, train
 
 UNTRAINED = ("nn", "ppa", "lsd")
 FIXED = ("nn", "lsd")  # nothing random in them but the draws
@@ -172,7 +173,7 @@ def pretrained_features(args: TrainArgs, samples: Samples) -> Floats:
 @torch.inference_mode()
 def backbone_features(model: Model, args: TrainArgs, samples: Samples) -> Floats:
     """(n, d) pooled features from the backbone of a model, before any neck."""
-    fabric = make_fabric(args)
+    fabric = make_fabric(args.accelerator, args.devices, args.precision)
     if samples.features is None:
         features: Floats = compute_features(fabric, args, samples, model, os.cpu_count() or 1)
         return features

@@ -22,17 +22,44 @@ from torchlht.errors import ConfigError, suggestion
 from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_cross_entropy
 from torchlht.prediction import Prediction
+from torchlht.processes import summed, world
+from torchlht.transition import widened
 from torchlht.vocabulary import Features, Reduction
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """BatchNorm1d that takes a training batch of one: it has no variance, so the running statistics stand in."""
+    """BatchNorm1d that takes a training batch of one: it has no variance, so the running statistics stand in.
+
+    Processes that train together (`torchlht.processes`) share their statistics, on any device; one of them may have no samples.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, d) to (B, d)."""
-        if self.training and len(x) == 1:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        return super().forward(x)
+        if self.training and world() > 1:
+            return self._shared(x)
+        return self._running(x) if self.training and len(x) == 1 else super().forward(x)
+
+    def _running(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """With mean and variance of the samples of all processes."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        wide = widened(x)
+        sums = summed(torch.cat([wide.sum(dim=0), wide.new_full((1,), len(wide))]))
+        count = sums[-1].detach()
+        if count <= 1:
+            return self._running(x)
+        mean = sums[:-1] / count
+        variance = summed((wide - mean).square().sum(dim=0)) / count
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * count / (count - 1), self.momentum)
+        return ((wide - mean) * torch.rsqrt(variance + self.eps) * self.weight + self.bias).to(x.dtype)
 
 
 class InputNorm(BatchNorm):

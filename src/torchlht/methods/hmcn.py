@@ -27,6 +27,7 @@ from torchlht.hierarchy import Hierarchy
 from torchlht.losses import masked_binary_cross_entropy, masked_cross_entropy
 from torchlht.methods.base import BatchNorm, Classifier, Method, Neck, check_option, register, start_rare
 from torchlht.prediction import Prediction
+from torchlht.processes import shared_mean
 from torchlht.transition import widened
 from torchlht.vocabulary import Activation
 
@@ -115,7 +116,7 @@ class HMCN(Method):
         total = prediction.log_probs[0].new_zeros(())
         for k in range(len(self.hierarchy) - 1):
             above = prediction.probs(k + 1)[:, self.parents(k)]  # (B, C_k)
-            total = total + F.relu(prediction.probs(k) - above).square().sum(dim=1).mean()
+            total = total + shared_mean(F.relu(prediction.probs(k) - above).square().sum(dim=1))
         return total
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:

@@ -100,14 +100,25 @@ class Semi:
             filled[:, k] = np.where(filled[:, k] >= 0, filled[:, k], guess)
         return filled
 
-    def state(self) -> dict[str, Tensor]:
-        """What a checkpoint has to keep."""
-        if self.near is None:
-            return {}
-        near = {"index": self.near.index, "value": self.near.value, "weight": self.near.weight}
-        return near | {"power": torch.tensor(self.power, dtype=torch.float64)}
+    def state(self, *, inside: bool = False) -> dict[str, Tensor]:
+        """What a checkpoint has to keep; inside an epoch, its targets as well."""
+        kept = _tensors("", self.near) | (_tensors("now.", self.targets) if inside else {})
+        return kept and kept | {"power": torch.tensor(self.power, dtype=torch.float64)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Put back what `state` gave."""
         if state:
-            self.near, self.power = Targets(state["index"], state["value"], state["weight"]), state["power"].item()
+            self.near, self.targets, self.power = _targets("", state), _targets("now.", state), state["power"].item()
+
+
+def _tensors(prefix: str, targets: Targets | None) -> dict[str, Tensor]:
+    if targets is None:
+        return {}
+    parts = {"index": targets.index, "value": targets.value, "weight": targets.weight}
+    return {f"{prefix}{name}": value.clone() for name, value in parts.items()}  # `near` may be the epoch's targets
+
+
+def _targets(prefix: str, state: dict[str, Tensor]) -> Targets | None:
+    if f"{prefix}index" not in state:
+        return None
+    return Targets(*(state[f"{prefix}{name}"] for name in ("index", "value", "weight")))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchlht.processes import shared_mean
 from torchlht.vocabulary import Confusion
 
 # ---- numerics ------------------------------------------------------------------------------------------------------
@@ -54,13 +55,13 @@ def sum_children(log_p: Tensor, parents: Tensor, size: int) -> Tensor:
 
 def negative_entropy(log_t: Tensor) -> Tensor:
     """Mean over samples and columns of Σ_i T_ij log T_ij, in [-log C_k, 0]: low when columns are spread out."""
-    return (log_t.exp() * log_t).sum(dim=1).mean()
+    return shared_mean((log_t.exp() * log_t).sum(dim=1))
 
 
 def kl_from_uniform(log_t: Tensor) -> Tensor:
     """Mean over samples and columns of KL(uniform ‖ T_·j): label smoothing on the transition; unbounded above."""
     rows = log_t.shape[1]
-    return -log_t.mean(dim=1).mean() - torch.log(torch.tensor(rows, dtype=log_t.dtype, device=log_t.device))
+    return -shared_mean(log_t.mean(dim=1)) - torch.log(torch.tensor(rows, dtype=log_t.dtype, device=log_t.device))
 
 
 CONFUSION = {"entropy": negative_entropy, "kl": kl_from_uniform}

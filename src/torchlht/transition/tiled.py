@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from torchlht.processes import shared_mean
 from torchlht.transition.core import propagate, without_autocast
 from torchlht.transition.low_rank import LowRankTransition, Prior
 from torchlht.vocabulary import Confusion
@@ -44,7 +45,7 @@ class TiledTransition(LowRankTransition):
         with without_autocast(log_p):
             gamma = self.gamma.to(self.left.dtype)
             found, *terms = TiledStep.apply(self.left, self.right, gamma, log_p, self.prior, self.confused)
-            self.terms = (terms[0].mean(), terms[1].mean()) if self.confused else None
+            self.terms = (shared_mean(terms[0]), shared_mean(terms[1])) if self.confused else None
             result: Tensor = found
             return result
 

@@ -1,0 +1,40 @@
+"""How processes are started and what they are: devices and precision, which of them this is, and whose restart it may be."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from typing import Any
+
+from lightning_fabric import Fabric
+
+from torchlht.errors import ConfigError
+
+
+def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> Fabric:
+    """Devices and precision: as asked, or as torchrun or `fabric run` have it when they started this process."""
+    if os.environ.get("LT_CLI_USED"):
+        return Fabric()  # `fabric run` has launched the processes and says the rest through the environment
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
+    nodes = int(os.environ.get("WORLD_SIZE", local)) // local
+    strategy = "ddp" if local * nodes > 1 else "auto"
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes, precision=precision, strategy=strategy)
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"--accelerator {accelerator} cannot be used here: {error}") from error
+    fabric.launch()
+    return fabric
+
+
+def launch_id(fabric: Fabric) -> str | None:
+    """What stays the same when torchrun starts its processes again, and is another when anybody else does; None without it.
+
+    It is the --rdzv-id; where none was given, the process of torchrun that started the first of them.
+    """
+    given = os.environ.get("TORCHELASTIC_RUN_ID")
+    if given is None:
+        return None
+    parts = [socket.gethostname(), str(os.getppid())] if given == "none" else [given]
+    found: str = fabric.broadcast(hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16])
+    return found
