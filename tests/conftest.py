@@ -31,13 +31,18 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def embeddings(tmp_path: Path) -> Path:
+    """See `write_embeddings`."""
+    return write_embeddings(tmp_path)
+
+
+def write_embeddings(folder: Path) -> Path:
     """Features of 6 species that are easy to tell apart, 20 training and 10 test samples each."""
     rng = np.random.default_rng(0)
     families = sorted({path[1] for path in PATHS})
     orders = sorted({path[0] for path in PATHS})
     table = np.array([[i, families.index(f), orders.index(o)] for i, (o, f, _) in enumerate(PATHS)])
     species = np.repeat(np.arange(6), 30)
-    file = tmp_path / "birds.npz"
+    file = folder / "birds.npz"
     np.savez(
         file,
         x=(rng.normal(size=(6, 12))[species] * 2 + rng.normal(size=(180, 12))).astype(np.float32),
@@ -53,14 +58,19 @@ def embeddings(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
+    """See `write_pictures`."""
+    return write_pictures(tmp_path)
+
+
+def write_pictures(folder: Path) -> Path:
     """A folder tree of small pictures, one colour per species; some lie in the folder of their family."""
     rng = np.random.default_rng(0)
-    root = tmp_path / "pictures"
+    root = folder / "pictures"
     for i, path in enumerate(PATHS):
-        folder = root.joinpath(*path)
-        folder.mkdir(parents=True)
+        place = root.joinpath(*path)
+        place.mkdir(parents=True)
         for j in range(8):
             colour = np.array([40 * i, 255 - 40 * i, (90 * i) % 255])
             noisy = np.clip(colour + rng.normal(0, 20, (24, 28, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(noisy).save((folder.parent if j == 0 else folder) / f"{path[2]} {j}.png")
+            Image.fromarray(noisy).save((place.parent if j == 0 else place) / f"{path[2]} {j}.png")
     return root

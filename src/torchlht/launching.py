@@ -7,7 +7,9 @@ import os
 import socket
 from typing import Any
 
+import torch.distributed as dist
 from lightning_fabric import Fabric
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from torchlht.errors import ConfigError
 
@@ -23,8 +25,27 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
         fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes, precision=precision, strategy=strategy)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"--accelerator {accelerator} cannot be used here: {error}") from error
+    meet_again(fabric)
     fabric.launch()
     return fabric
+
+
+def meet_again(fabric: Fabric) -> None:
+    """Let processes on one machine that torchrun has started again meet under a new name.
+
+    Without --standalone or a --rdzv-backend, torchrun keeps one store for all attempts, with addresses of dead processes.
+    """
+    attempt, world = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), int(os.environ.get("WORLD_SIZE", "1"))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # on several machines, attempts are counted by each of them
+    if attempt == "0" or world == 1 or here < world or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    dist.init_process_group(
+        "nccl" if fabric.device.type == "cuda" else "gloo",
+        store=PrefixStore(f"attempt {attempt}", store),
+        rank=int(os.environ["RANK"]),
+        world_size=world,
+    )
 
 
 def launch_id(fabric: Fabric) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -53,6 +53,7 @@ class Tally:
         return self._counts[place]
 
 
+T = TypeVar("T")
 _sharing = False
 _tally: Tally | None = None
 
@@ -133,3 +134,12 @@ def of_all(value: Tensor, device: torch.device) -> list[Tensor]:
     found = [torch.empty_like(value, device=device) for _ in range(dist.get_world_size())]
     dist.all_gather(found, value.to(device))
     return [one.to(value.device) for one in found]
+
+
+def objects_of_all(value: T) -> list[T]:
+    """The same for anything that can be pickled: processes of one run trust each other."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import glob
 import json
 import os
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning_fabric import Fabric
 from rich.table import Table
 
 from torchlht import show
@@ -31,8 +33,10 @@ from torchlht.errors import ConfigError, DataError
 from torchlht.evaluation import evaluate
 from torchlht.exported.read import READERS, read_exported
 from torchlht.hierarchy import Hierarchy
+from torchlht.launching import make_fabric
 from torchlht.model import TREE, Model
 from torchlht.predictor import Predictor
+from torchlht.processes import objects_of_all
 
 
 def run_evaluate(args: EvaluateArgs) -> None:
@@ -86,8 +90,12 @@ def calibration_text(found: Calibration, tree: Hierarchy) -> str:
     return f"temperatures: {temperatures}\nfitted to labels of the {found.source}: {labels}; {risk}"
 
 
+BATCH = 64  # samples at a time, by one of the processes that predict together
+
+
 def run_predict(args: PredictArgs) -> None:
-    """Predict classes at every level for pictures, folders or features."""
+    """Predict classes at every level for pictures, folders or features. Processes share the work; the first one prints."""
+    fabric = make_fabric("cpu")
     model = load_predictor(args.run)
     restricted = bool(args.only or args.exclude)
     asked = wanted(args.confidence, args.risk, args.rule, model.calibration, restricted=restricted, strict=args.strict)
@@ -100,13 +108,35 @@ def run_predict(args: PredictArgs) -> None:
         "exclude": args.excluded_names(),
     }
     if model.preprocess is None:
-        found = []
-        for path in expand(args.inputs, want_images=False):
-            found += model.predict(read_features(path)[: args.limit], **ways)
+        files: list[Any] = [read_features(path)[: args.limit] for path in expand(args.inputs, want_images=False)]
     else:
-        paths = readable(expand(args.inputs, want_images=True)[: args.limit], args.on_error)
-        found = model.predict(paths, **ways)
-    {"table": print_table, "csv": print_csv, "json": print_json}[args.format](found, asked)
+        files = [readable(fabric, expand(args.inputs, want_images=True)[: args.limit], args.on_error)]
+    blocks = [(one[i : i + BATCH], i) for one in files for i in range(0, len(one), BATCH)]
+    found = predict_blocks(fabric, model, blocks, ways)
+    if fabric.is_global_zero:
+        {"table": print_table, "csv": print_csv, "json": print_json}[args.format](found, asked)
+
+
+def predict_blocks(fabric: Fabric, model: Predictor, blocks: Sequence[tuple[Any, int]], ways: dict[str, Any]) -> list[Named]:
+    """Answers in the order of the inputs, in the first process; the others get nothing. Each takes every so-manieth block.
+
+    Args:
+        fabric: the processes.
+        model: what answers.
+        blocks: some inputs, and the number of the first of them where they are rows of features.
+        ways: how to answer.
+    """
+    mine: list[list[Named]] = []
+    for inputs, first in blocks[fabric.global_rank :: fabric.world_size]:
+        answers = model.predict(inputs, batch_size=BATCH, **ways)
+        if model.preprocess is None:
+            answers = [dataclasses.replace(named, source=f"row {first + i}") for i, named in enumerate(answers)]
+        mine.append(answers)
+    everyone = objects_of_all(mine)
+    if not fabric.is_global_zero:
+        return []
+    in_order = [everyone[i % fabric.world_size][i // fabric.world_size] for i in range(len(blocks))]
+    return [named for answers in in_order for named in answers]
 
 
 def load_predictor(name: str) -> Predictor:
@@ -140,13 +170,15 @@ def test_pictures(name: str) -> list[Path]:
     return [samples.images[i] for i in chosen] if samples.images else []
 
 
-def readable(paths: list[Path], on_error: str) -> list[Path]:
-    """The pictures that can be read; refuses, or goes on without the others."""
-    problems: list[Problem] = find_problems(paths)
+def readable(fabric: Fabric, paths: list[Path], on_error: str) -> list[Path]:
+    """The pictures that can be read; refuses, or goes on without the others. Each process looks at some of them."""
+    parts = objects_of_all(find_problems(paths[fabric.global_rank :: fabric.world_size]))
+    place = {str(path): i for i, path in enumerate(paths)}
+    problems: list[Problem] = sorted((problem for part in parts for problem in part), key=lambda problem: place[problem.path])
     if problems and on_error != "skip":
         first = f"{problems[0].path} ({problems[0].reason})"
         raise DataError(f"{len(problems)} of {len(paths)} pictures cannot be read, the first is {first}; pass --on-error skip")
-    for problem in problems:
+    for problem in problems if fabric.is_global_zero else ():
         show.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
     bad = {problem.path for problem in problems}
     return [path for path in paths if str(path) not in bad]
