@@ -28,6 +28,7 @@ TWENTY = {"epochs": 20, "batch_size": 120, "clip": 1.0, "ema": 0.9, "select": "b
 ODD = {"epochs": 4, "batch_size": 17}  # 120 samples: the last batch is one sample, so some process has none
 INSIDE = {"epochs": 3, "batch_size": 17, "checkpoint_every": 2}
 NOISY = {**INSIDE, "input_dropout": 0.3, "ema": 0.9, "semi": "both", "val": 0.1}
+LONG = {"epochs": 6, "batch_size": 4, "checkpoint_every": 5}
 NO_NORM = {"epochs": 3, "batch_size": 30, "method": "kt", "width": None}
 
 
@@ -74,6 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         go_on("inside-1-2", 2),
         train("inside-2-1", 2, INSIDE, die_after=6),
         go_on("inside-2-1", 1),
+        train("long", 2, LONG),
         train("no-norm", 1, NO_NORM),
         *(train(f"no-norm-{world}", world, {**NO_NORM, "accumulate": 4}) for world in (1, 2)),
         train("seen", 2, picture_options),
@@ -189,29 +191,29 @@ def workers_of(agent: int) -> list[int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
-def test_torchrun_goes_on_after_a_worker_was_killed(tmp_path: Path) -> None:
+def test_torchrun_goes_on_after_a_worker_was_killed(place: Path, tmp_path: Path) -> None:
     """kill -9 of one of two; the rest is up to torchrun. The model is that of a run that nobody disturbed."""
-    data = write_embeddings(tmp_path)
-    options = ["--accelerator", "cpu", "--batch-size", "4", "--epochs", "8", "--checkpoint-every", "5", "--no-track", "--quiet"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    agent = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
-    command = [*agent, "--max-restarts", "2", "-m", "torchlht", "train", str(data), *options]
-    run = tmp_path / "cut"
-    with (tmp_path / "log").open("w") as log:
-        torchrun = subprocess.Popen([*command, "--out", str(run)], env=env, stdout=log, stderr=log)
+    options = ["--accelerator", "cpu", "--width", "24", "--mask", "0.5", "--workers", "0", "--no-track", "--quiet"]
+    options += [text for name, value in LONG.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    command += ["--max-restarts", "2", "-m", "torchlht", "train", str(place / "birds.npz"), *options]
+    run, log = tmp_path / "cut", tmp_path / "log"
+    with log.open("w") as file:
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        torchrun = subprocess.Popen([*command, "--out", str(run)], env=env, stdout=file, stderr=file)
+    try:
         latest = time.monotonic() + 100
         while not (run / "checkpoint" / "last.safetensors").exists():
-            assert torchrun.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            assert torchrun.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < latest
             time.sleep(0.01)
         os.kill(workers_of(torchrun.pid)[-1], signal.SIGKILL)
-        assert torchrun.wait(120) == 0, (tmp_path / "log").read_text()[-3000:]
-    assert "exitcode: -9" in (tmp_path / "log").read_text()
-    subprocess.run(
-        [*agent, "-m", "torchlht", "train", str(data), *options, "--out", str(tmp_path / "whole")], check=True, env=env
-    )
-    assert_same_weights(tmp_path / "whole", run, tolerance=1e-6)
-    assert len(history(run)) == 8
+        assert torchrun.wait(100) == 0, log.read_text()[-3000:]
+    finally:
+        torchrun.terminate()  # if it is still there, its workers go with it
+    assert "exitcode: -9" in log.read_text()
+    assert_same_weights(place / "long", run, tolerance=1e-6)
+    assert history(run) == pytest.approx(history(place / "long"), abs=1e-6)
     assert not (run / "checkpoint").exists()
 
 
@@ -221,9 +223,7 @@ def test_torchrun_goes_on_after_a_worker_was_killed(tmp_path: Path) -> None:
 def test_every_sample_is_measured_once_by_any_number_of_processes(place: Path) -> None:
     """Also where there are fewer samples than processes, or none."""
     one, three = (json.loads((place / f"measured-{world}").read_text()) for world in (1, 3))
-    assert [one[size]["levels"][0]["samples"] for size in ("1", "40")] == [
-        three[size]["levels"][0]["samples"] for size in ("1", "40")
-    ]
+    assert three["40"]["levels"][0]["samples"] == one["40"]["levels"][0]["samples"] > 20
     assert flat(three) == pytest.approx(flat(one), abs=1e-6)
 
 

@@ -74,6 +74,8 @@ def test_only_the_methods_options_that_were_given_reach_the_method() -> None:
         ({"val": 1.2}, "--val is 1.2"),
         ({"select": "best", "val": 0.0}, "--select best needs validation samples"),
         ({"devices": 0}, "--devices is 0"),
+        ({"accumulate": 0}, "--accumulate is 0"),
+        ({"checkpoint_every": 0}, "--checkpoint-every is 0"),
         ({"mask": -1.0}, "--mask is -1.0"),
         ({"mask_levels": 0}, "--mask-levels is 0"),
     ],

@@ -1,0 +1,112 @@
+"""One process alone: counts are its own, batches are cut without loss; and which run is whose after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from lightning_fabric import Fabric
+
+from torchlht.args import TrainArgs
+from torchlht.backbones import create_backbone, share_statistics
+from torchlht.errors import RunError
+from torchlht.fitting import cut
+from torchlht.launching import launch_id
+from torchlht.losses import masked_mean
+from torchlht.processes import Tally, objects_of_all, of_all, shared_count, shared_mean, together, world
+from torchlht.training import open_run
+
+
+def test_one_process_counts_for_itself() -> None:
+    values = torch.randn(5, 3)
+    for block in (together(), together(None)):
+        with block:
+            assert world() == 1
+            assert shared_count(torch.tensor(7)) == 7
+            assert shared_count(torch.tensor(0)) == 1
+            assert shared_count(torch.tensor(0.0), least=1e-6).item() == pytest.approx(1e-6)
+            assert torch.equal(shared_mean(values), values.mean())
+    assert objects_of_all("x") == ["x"]
+    assert of_all(values, values.device)[0] is values
+
+
+def test_the_losses_of_parts_add_up_to_that_of_the_whole() -> None:
+    values, known, tally = torch.randn(9), torch.rand(9) < 0.5, Tally()
+    parts = [slice(0, 2), slice(2, 7), slice(7, 9)]
+
+    def losses(part: slice) -> torch.Tensor:
+        return masked_mean(values[part], known[part]) + shared_mean(values[part])
+
+    with together(tally):
+        for part in parts:
+            tally.begin()
+            losses(part)
+        tally.close()
+        found = torch.zeros(())
+        for part in parts:
+            tally.begin()
+            found += losses(part)
+    torch.testing.assert_close(found, masked_mean(values, known) + values.mean())
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 12])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_every_sample_of_a_batch_goes_to_one_process_once(size: int, parts: int, processes: int) -> None:
+    batch = list(range(size))
+    shares = [cut(batch, parts, rank, processes) for rank in range(processes)]
+    assert len({len(share) for share in shares}) == 1, "each process takes part in every pass"
+    assert all(part for share in shares for part, _ in share), "no part is empty everywhere"
+    assert sorted(i for share in shares for _, rows in share for i in rows) == batch
+
+
+def test_shared_statistics_keep_the_names_of_weights() -> None:
+    backbone = create_backbone("small", pretrained=False, in_features=0)
+    names = list(backbone.state_dict())
+    share_statistics(backbone)
+    assert list(backbone.state_dict()) == names
+    assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in backbone.modules())
+
+
+def test_a_launch_is_known_by_its_id_or_by_who_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert launch_id(fabric) is None
+    found = []
+    for name in ("job 1", "job 2", "none", "job 1"):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+        found.append(launch_id(fabric))
+    assert found[0] == found[3]
+    assert len(set(found)) == 3
+
+
+def unfinished(folder: Path, launch: str) -> Path:
+    """A run that has begun."""
+    folder.mkdir()
+    args = TrainArgs("data.npz", folder, epochs=7)
+    config = {"model": {}, "train": args.to_dict(), "launch": launch}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "split.json").write_text("{}")
+    return folder
+
+
+def test_only_the_launch_that_began_a_run_goes_on_with_it_unasked(tmp_path: Path) -> None:
+    out = unfinished(tmp_path / "run", "mine")
+    args, _, resuming = open_run(TrainArgs("data.npz", out), "mine")
+    assert resuming
+    assert args.epochs == 7, "with the options it was started with"
+    for launch in ("another", None):
+        with pytest.raises(RunError, match="holds an unfinished run"):
+            open_run(TrainArgs("data.npz", out), launch)
+
+
+def test_a_launch_begins_again_what_had_hardly_begun_and_leaves_alone_what_has_ended(tmp_path: Path) -> None:
+    out = unfinished(tmp_path / "run", "mine")
+    (out / "split.json").unlink()
+    assert not open_run(TrainArgs("data.npz", out), "mine")[2]
+    (out / "metrics.json").write_text("{}")
+    assert not open_run(TrainArgs("data.npz", out), "mine")[2]
+    with pytest.raises(RunError, match="holds a finished run"):
+        open_run(TrainArgs("data.npz", out), "another")
