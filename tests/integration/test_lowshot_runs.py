@@ -123,11 +123,11 @@ def test_the_linear_backbone_trains_slowly_saves_loads_and_resumes(embeddings: P
 def test_a_killed_training_on_the_linear_backbone_ends_with_the_same_weights(
     embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchlht import training
+    from torchlht import fitting
 
     options = {"backbone": "linear", "batch_size": 32, "width": 24, "quiet": True, "track": False, "epochs": 4}
     whole = torchlht.train(TrainArgs(str(embeddings), tmp_path / "whole", **options))
-    real, calls = training.keep_epoch, []
+    real, calls = fitting.keep_epoch, []
 
     def killed(*args: object) -> None:
         real(*args)
@@ -136,7 +136,7 @@ def test_a_killed_training_on_the_linear_backbone_ends_with_the_same_weights(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "keep_epoch", killed)
+        patch.setattr(fitting, "keep_epoch", killed)
         with pytest.raises(KeyboardInterrupt):
             torchlht.train(TrainArgs(str(embeddings), tmp_path / "killed", **options))
     again = torchlht.train(TrainArgs(resume=tmp_path / "killed", quiet=True))

@@ -14,7 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 import torchlht
-from torchlht import TrainArgs, train, training
+from torchlht import TrainArgs, fitting, train, training
 from torchlht.args import CommonArgs, CompareArgs
 from torchlht.cli import main
 from torchlht.comparison import compare
@@ -71,15 +71,15 @@ class KilledError(BaseException):
 
 def train_until_killed(args: TrainArgs, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, and stop dead as soon as so many epochs are kept."""
-    keep = training.keep_epoch
+    keep = fitting.keep_epoch
 
-    def keep_and_die(*everything: Any) -> None:
-        keep(*everything)
-        if len(everything[5]) == after:
+    def keep_and_die(now: fitting.Fitting) -> None:
+        keep(now)
+        if len(now.history) == after:
             raise KilledError
 
     with monkeypatch.context() as patched:
-        patched.setattr(training, "keep_epoch", keep_and_die)
+        patched.setattr(fitting, "keep_epoch", keep_and_die)
         with pytest.raises(KilledError):
             train(args)
 
