@@ -173,6 +173,7 @@ def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) ->
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=_as_is,
         num_workers=0 if data.in_memory else workers,
+        generator=torch.Generator(),  # else it draws a number from everybody's, whenever it happens to start
     )
     try:
         yield from loader

@@ -86,7 +86,7 @@ class LowRankStep(torch.autograd.Function):
         """(B, rows) from (B, columns); `flat` as in `logits`."""
         entries = torch.bmm(right, left.mT)  # (B, rows, columns)
         places = flat.expand(len(entries), -1)
-        entries.view(len(entries), -1).scatter_add_(1, places, gamma.expand(places.shape))
+        entries.flatten(1).scatter_add_(1, places, gamma.expand(places.shape))
         entries.sub_(entries.amax(dim=1, keepdim=True)).exp_()
         column_sums = entries.sum(dim=1)  # (B, columns)
         log_q = log_p - column_sums.log()

@@ -203,7 +203,7 @@ def _logits(some: Tensor, right: Tensor, gamma: Tensor, prior: Prior, part: slic
     inside = slice(prior.starts[part.start], prior.starts[part.stop])
     edges, local = prior.rows[inside], prior.columns[inside] - part.start
     places = (edges * tile.shape[2] + local).expand(len(tile), -1)
-    tile.view(len(tile), -1).scatter_add_(1, places, gamma.expand(places.shape))
+    tile.flatten(1).scatter_add_(1, places, gamma.expand(places.shape))
     return tile, edges, local
 
 

@@ -122,7 +122,7 @@ class TruncatedTransition(Transition):
 
     def whole(self) -> LowRankTransition:
         """The same transition with all its columns, in tiles."""
-        left = widened(self.layer(self.features)).view(len(self.right), -1, self.right.shape[2])
+        left = widened(self.layer(self.features)).view(len(self.right), len(self.parents), self.right.shape[2])
         columns = torch.arange(len(self.parents), device=self.parents.device)
         return TiledTransition(left, self.right, self.gamma, Prior.of(self.parents, columns, len(columns)))
 
