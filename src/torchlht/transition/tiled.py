@@ -24,6 +24,7 @@ from torchlht.transition.low_rank import LowRankTransition, Prior
 from torchlht.vocabulary import Confusion
 
 TILE = 2**20  # entries of a tile: 4 MB, which a core's cache nearly holds
+WIDTH = 32  # columns of a tile, at least, as far as one sample's rows allow
 FAR = 60.0  # how far below the largest log p a result may lie before sums leave float32
 
 
@@ -44,9 +45,11 @@ class TiledTransition(LowRankTransition):
             return propagate(log_p, self.log_matrix())
         with without_autocast(log_p):
             gamma = self.gamma.to(self.left.dtype)
-            found, *terms = TiledStep.apply(self.left, self.right, gamma, log_p, self.prior, self.confused)
+            most = max(1, TILE // (WIDTH * self.right.shape[1]))  # samples at a time, so that tiles do not get too narrow
+            parts = zip(*(torch.split(x, most) for x in (self.left, self.right, log_p)), strict=True)
+            found = [TiledStep.apply(left, right, gamma, p, self.prior, self.confused) for left, right, p in parts]
+            result, *terms = (torch.cat(several) for several in zip(*found, strict=True))
             self.terms = (shared_mean(terms[0]), shared_mean(terms[1])) if self.confused else None
-            result: Tensor = found
             return result
 
     def confusion(self, kind: Confusion) -> Tensor:
@@ -72,16 +75,16 @@ class TiledStep(torch.autograd.Function):
         result = log_p.new_full((len(log_p), rows), -torch.inf)
         for part in tiles(left, right):
             tile, edges, local = _logits(left[:, part], right, gamma, prior, part)
-            peak = tile.amax(dim=1)
-            tile.sub_(peak.unsqueeze(1)).exp_()
-            sums = tile.sum(dim=1)
+            peak = tile.amax(dim=2)
+            tile.sub_(peak.unsqueeze(2)).exp_()
+            sums = tile.sum(dim=2)
             log_z[:, part] = peak + sums.log()
             log_q = log_p[:, part] - sums.log()
             scale = log_q.amax(dim=1, keepdim=True)
-            found = torch.bmm(tile, torch.exp(log_q - scale).unsqueeze(2)).squeeze(2)
+            found = torch.bmm(torch.exp(log_q - scale).unsqueeze(1), tile).squeeze(1)
             result = torch.logaddexp(result, found.log() + scale)
             if confused:
-                mean = torch.bmm(tile.mT, right) / sums.unsqueeze(2)
+                mean = torch.bmm(tile, right) / sums.unsqueeze(2)
                 on_tree = torch.zeros_like(sums).index_add_(1, local, _at(tile, edges, local)) / sums
                 entropies[:, part] = (mean * left[:, part]).sum(dim=2) + gamma * on_tree - log_z[:, part]
         if (result < log_p.amax(dim=1, keepdim=True) - FAR).any():
@@ -110,15 +113,15 @@ class TiledStep(torch.autograd.Function):
             for part in tiles(left, right):
                 tile, edges, local = _logits(left[:, part], right, gamma, ctx.prior, part)
                 if far:
-                    shares = torch.exp(tile - log_z[:, part].unsqueeze(1) + log_p[:, part].unsqueeze(1) - result.unsqueeze(2))
-                    moved = gradient.unsqueeze(2) * shares
-                tile.sub_(log_z[:, part].unsqueeze(1)).exp_()
+                    shares = torch.exp(tile - log_z[:, part].unsqueeze(2) + log_p[:, part].unsqueeze(2) - result.unsqueeze(1))
+                    moved = gradient.unsqueeze(1) * shares
+                tile.sub_(log_z[:, part].unsqueeze(2)).exp_()
                 some = left[:, part]
                 mass, with_h, mean, squares = sides.times(tile)  # Σ_i T_ij of h_i, h_i q_i, q_i, q_i q_iᵀ
                 w = weights[:, part]
                 if far:
-                    d, given = moved.sum(dim=1), torch.bmm(moved.mT, right)
-                    sides.moved += torch.bmm(moved, some)
+                    d, given = moved.sum(dim=2), torch.bmm(moved, right)
+                    sides.moved += torch.bmm(moved.mT, some)
                     of_gamma += _at(moved, edges, local).sum()
                 else:
                     d, given = w * mass, w.unsqueeze(2) * with_h
@@ -160,7 +163,7 @@ class _Sides:
 
     def times(self, tile: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sums over the rows of a tile, per column."""
-        s, found = self.rank, torch.bmm(tile.mT, self.stack)
+        s, found = self.rank, torch.bmm(tile, self.stack)
         squares = found[:, :, 1 + 2 * s :]
         return (
             found[:, :, 0],
@@ -175,7 +178,7 @@ class _Sides:
         parts = [rest.unsqueeze(2) * some]
         parts += [] if w is None else [w.unsqueeze(2) * some]
         parts += [e.unsqueeze(2) * _outer(some)] if self.confused else []
-        found = torch.bmm(tile, torch.cat(parts, dim=2))
+        found = torch.bmm(torch.cat(parts, dim=2).mT, tile).mT
         self.with_rest += found[:, :, :s]
         if w is not None:
             self.with_w += found[:, :, s : 2 * s]
@@ -198,18 +201,18 @@ def tiles(left: Tensor, right: Tensor) -> list[slice]:
 
 
 def _logits(some: Tensor, right: Tensor, gamma: Tensor, prior: Prior, part: slice) -> tuple[Tensor, Tensor, Tensor]:
-    """A of some columns, and the rows and (local) columns where γ is in it."""
-    tile = torch.bmm(right, some.mT)
+    """Aᵀ of some columns, (B, columns, rows), and the rows and (local) columns where γ is in it."""
+    tile = torch.bmm(some, right.mT)
     inside = slice(prior.starts[part.start], prior.starts[part.stop])
     edges, local = prior.rows[inside], prior.columns[inside] - part.start
-    places = (edges * tile.shape[2] + local).expand(len(tile), -1)
+    places = (local * tile.shape[2] + edges).expand(len(tile), -1)
     tile.flatten(1).scatter_add_(1, places, gamma.expand(places.shape))
     return tile, edges, local
 
 
 def _at(tile: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """(B, E) the entries at these places."""
-    return tile.flatten(1).index_select(1, rows * tile.shape[2] + columns)
+    return tile.flatten(1).index_select(1, columns * tile.shape[2] + rows)
 
 
 def _outer(x: Tensor) -> Tensor:
@@ -222,6 +225,6 @@ def _careful(left: Tensor, right: Tensor, gamma: Tensor, log_p: Tensor, log_z: T
     result = log_p.new_full(right.shape[:2], -torch.inf)
     for part in tiles(left, right):
         tile, _, _ = _logits(left[:, part], right, gamma, prior, part)
-        tile.add_((log_p[:, part] - log_z[:, part]).unsqueeze(1))
-        result = torch.logaddexp(result, torch.logsumexp(tile, dim=2))
+        tile.add_((log_p[:, part] - log_z[:, part]).unsqueeze(2))
+        result = torch.logaddexp(result, torch.logsumexp(tile, dim=1))
     return result
