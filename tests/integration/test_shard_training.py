@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchlht
-from torchlht import TrainArgs, train, training
+from torchlht import TrainArgs, fitting, train
 from torchlht.backbones import create_backbone
 from torchlht.cli import main
 from torchlht.data.images import open_image
@@ -54,19 +54,20 @@ def test_a_streamed_run_is_the_same_with_any_workers_and_when_it_is_interrupted(
     options = {"stream": "always", "epochs": 3}
     whole = train(quick(packed, tmp_path / "whole", **options))
     assert results(train(quick(packed, tmp_path / "workers", workers=2, **options))) == results(whole)
-    keep, kept = training.keep_epoch, []
+    for where, every in (("keep_epoch", None), ("keep_step", 2)):  # between epochs, and inside one
+        keep, kept, out = getattr(fitting, where), [], tmp_path / where
 
-    def killed(*args: object) -> None:
-        keep(*args)
-        kept.append(1)
-        if len(kept) == 2:
-            raise KeyboardInterrupt
+        def killed(now: fitting.Fitting, keep=keep, kept=kept) -> None:
+            keep(now)
+            kept.append(1)
+            if len(kept) == 2:
+                raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "keep_epoch", killed)
-    with pytest.raises(KeyboardInterrupt):
-        train(quick(packed, tmp_path / "killed", **options))
-    monkeypatch.undo()
-    assert results(train(TrainArgs(resume=tmp_path / "killed", quiet=True, workers=0))) == results(whole)
+        monkeypatch.setattr(fitting, where, killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(quick(packed, out, checkpoint_every=every, **options))
+        monkeypatch.undo()
+        assert results(train(TrainArgs(resume=out, quiet=True, workers=0))) == results(whole)
 
 
 def test_shards_at_an_address_are_trained_on_measured_and_asked(

@@ -64,7 +64,7 @@ class LowRankTransition(Transition):
 def logits(left: Tensor, right: Tensor, gamma: Tensor, flat: Tensor) -> Tensor:
     """(B, rows, columns) Q Lᵀ with γ added at these places: (E,), or (B, E) where samples differ."""
     found = right @ left.mT
-    places = flat.expand(len(found), -1)
+    places = flat.expand(found.shape[0], -1)
     added = gamma.to(found.dtype).expand(places.shape)
     return found.flatten(1).scatter_add(1, places, added).view_as(found)
 
@@ -85,7 +85,7 @@ class LowRankStep(torch.autograd.Function):
     def forward(ctx: Any, left: Tensor, right: Tensor, gamma: Tensor, flat: Tensor, log_p: Tensor) -> Tensor:
         """(B, rows) from (B, columns); `flat` as in `logits`."""
         entries = torch.bmm(right, left.mT)  # (B, rows, columns)
-        places = flat.expand(len(entries), -1)
+        places = flat.expand(entries.shape[0], -1)
         entries.flatten(1).scatter_add_(1, places, gamma.expand(places.shape))
         entries.sub_(entries.amax(dim=1, keepdim=True)).exp_()
         column_sums = entries.sum(dim=1)  # (B, columns)

@@ -116,8 +116,12 @@ class LowRank(TransitionNetwork):
 
     def forward(self, features: Tensor) -> Transition:
         """(B, d) features to one transition per sample."""
-        left = None if self.chosen == "truncated" else widened(self.left(features)).view(len(features), self.columns, self.rank)
-        right = widened(self.right(features)).view(len(features), self.rows, self.rank)
+        left = (
+            None
+            if self.chosen == "truncated"
+            else widened(self.left(features)).view(features.shape[0], self.columns, self.rank)
+        )
+        right = widened(self.right(features)).view(features.shape[0], self.rows, self.rank)
         if left is None:
             return TruncatedTransition(features, self.left, right, self.gamma, self.parents, self.most, self._note)
         if self.chosen == "tiled":
@@ -155,7 +159,7 @@ class Full(TransitionNetwork):
 
     def forward(self, features: Tensor) -> Transition:
         """(B, d) features to one matrix per sample."""
-        logits = widened(self.logits(features)).view(len(features), self.rows, self.columns)
+        logits = widened(self.logits(features)).view(features.shape[0], self.rows, self.columns)
         return DenseTransition(torch.log_softmax(logits, dim=1))
 
 

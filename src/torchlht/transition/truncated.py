@@ -75,7 +75,7 @@ class TruncatedTransition(Transition):
         with without_autocast(log_p):
             count = self.columns.count(log_p)
             if count > WHOLE * log_p.shape[1]:
-                self._left_out(log_p.new_zeros(len(log_p)))
+                self._left_out(log_p.new_zeros(log_p.shape[0]))
                 return self.whole().propagate(log_p)
             best = log_p.topk(count, dim=1)
             scale = log_p.detach().amax(dim=1, keepdim=True)
@@ -114,7 +114,7 @@ class TruncatedTransition(Transition):
     def confusion(self, kind: Confusion) -> Tensor:
         """See `Transition.confusion`; estimated from columns drawn for this batch, the same for all its samples."""
         count = len(self.parents)
-        drawn = torch.randperm(count, device=self.parents.device)[:DRAWN].expand(len(self.right), -1)
+        drawn = torch.randperm(count, device=self.parents.device)[:DRAWN].expand(self.right.shape[0], -1)
         with without_autocast(self.right):
             flat = self.parents[drawn] * drawn.shape[1] + torch.arange(drawn.shape[1], device=drawn.device)
             log_t = torch.log_softmax(logits(self._left(drawn), self.right, self.gamma, flat), dim=1)
@@ -122,7 +122,7 @@ class TruncatedTransition(Transition):
 
     def whole(self) -> LowRankTransition:
         """The same transition with all its columns, in tiles."""
-        left = widened(self.layer(self.features)).view(len(self.right), len(self.parents), self.right.shape[2])
+        left = widened(self.layer(self.features)).view(self.right.shape[0], len(self.parents), self.right.shape[2])
         columns = torch.arange(len(self.parents), device=self.parents.device)
         return TiledTransition(left, self.right, self.gamma, Prior.of(self.parents, columns, len(columns)))
 
