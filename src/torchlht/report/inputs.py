@@ -15,8 +15,7 @@ from torchlht.data import Samples
 from torchlht.data.images import check_images
 from torchlht.data.loading import FeatureSet, SampleSet, load, sample_set
 from torchlht.errors import DataError
-from torchlht.evaluation import run_samples, with_own_validation
-from torchlht.features import cache_path
+from torchlht.evaluation import kept_features, run_samples, with_own_validation
 from torchlht.methods import Method
 from torchlht.model import Model, read_config
 from torchlht.prediction import Prediction
@@ -57,14 +56,6 @@ def part_of(samples: Samples, split: str) -> NDArray[np.int64]:
     if not len(keep):
         raise DataError(f"{samples.name}: no samples in its {split} part; pass split train, val, test or all")
     return keep
-
-
-def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
-    """(N, d) features of the frozen backbone, if they are in the cache."""
-    if model.preprocess is None:
-        return None
-    path = cache_path(samples, model.backbone, model.preprocess)
-    return np.load(path, allow_pickle=False) if path.is_file() else None
 
 
 def as_set(data: SampleSet | Tensor) -> SampleSet:

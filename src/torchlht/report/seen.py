@@ -19,11 +19,12 @@ from torchlht.args import TrainArgs
 from torchlht.data import Samples
 from torchlht.data.loading import FeatureSet, SampleSet, load, sample_set
 from torchlht.errors import ConfigError, RunError
+from torchlht.evaluation import kept_features
 from torchlht.hierarchy import Hierarchy
 from torchlht.metrics import HierarchyMetrics
 from torchlht.model import Model
 from torchlht.prediction import Prediction
-from torchlht.report.inputs import device_of, kept_features, part_of, predictions, read_run
+from torchlht.report.inputs import device_of, part_of, predictions, read_run
 from torchlht.report.look import Floats, Ints
 from torchlht.runs import read_metrics
 
