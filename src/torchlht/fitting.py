@@ -171,6 +171,8 @@ def set_up(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, 
     objective = Step(sets.network, model, mixup=args.mixup, smoothing=args.label_smoothing, shares=shares)
     step, optimizer = fabric.setup(objective, make_optimizer(args, model))
     averaged = Averaged(sets.network, args.ema or TEACHER) if args.ema or (semi and semi.needs_teacher) else None
+    if args.compile:
+        model.backbone.compile()  # in place, so that names of weights stay as they are
     return Fitting(fabric, args, run, model, sets, semi, objective, step, optimizer, averaged)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import socket
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -46,6 +48,23 @@ def meet_again(fabric: Fabric) -> None:
         rank=int(os.environ["RANK"]),
         world_size=world,
     )
+
+
+def check_compiler(device: torch.device) -> None:
+    """Compile something small, and be quiet about it.
+
+    Raises:
+        ConfigError: when that cannot be done here, such as without a C++ compiler.
+    """
+    from torch._dynamo.exc import TorchDynamoException  # seconds to import, for those who compile
+    from torch._logging._internal import set_logs
+
+    set_logs(all=logging.ERROR)  # that some part of a network is left as it is is no news
+    try:
+        torch.compile(torch.nn.functional.softplus)(torch.ones(2, 3, device=device))
+    except TorchDynamoException as error:
+        reason = next(line for line in str(error).splitlines() if line.strip())
+        raise ConfigError(f"--compile: torch.compile does not work here ({reason}); train without it") from error
 
 
 def launch_id(fabric: Fabric) -> str | None:

@@ -32,7 +32,7 @@ from torchlht.evaluation import collect, read_as_trained
 from torchlht.features import cache_path, frozen_features
 from torchlht.files import write_json
 from torchlht.fitting import Sets, batches_of, best_epoch, fit, measure_on
-from torchlht.launching import launch_id, make_fabric
+from torchlht.launching import check_compiler, launch_id, make_fabric
 from torchlht.methods import (
     COMMON_OPTIONS,
     Estimator,
@@ -65,6 +65,8 @@ def train(args: TrainArgs) -> Path:
     prepared = prepare(args)
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
+    if args.compile:
+        check_compiler(fabric.device)
     samples = len(prepared.samples.index("train"))
     args = args.with_recipe(features=args.freeze or model.preprocess is None, samples=samples)
     taught = taught_samples(args, prepared.samples, model)
@@ -217,6 +219,8 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
             raise ConfigError(f"--backbone {args.backbone} needs pictures; {args.data} holds features already")
         if args.freeze:
             raise ConfigError(f"--freeze is for pictures; {args.data} holds features already")
+        if args.compile:
+            raise ConfigError(f"--compile is for the backbone of pictures; {args.data} holds features already")
         return "linear" if args.backbone == "linear" else "none"
     if args.backbone in ("none", "linear"):
         raise ConfigError(f"--backbone {args.backbone} is for features; {args.data} holds pictures")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import torchlht
+import torchlht.training
 from torchlht import TrainArgs, train
 from torchlht.cli import main
 from torchlht.data.demo import SPECIES, draw_bird, write_demo
@@ -47,6 +51,18 @@ def test_a_picture_in_memory_is_answered_like_its_file(pictures: Path, tmp_path:
     model = torchlht.load(train(quick(pictures, tmp_path / "run", backbone="small", image_size=16)))
     file = next(pictures.rglob("*.png"))
     assert model.predict(Image.open(file))[0].levels == model.predict(file)[0].levels
+
+
+@pytest.mark.filterwarnings("default")  # of those inside torch.compile, some are errors only if told so
+def test_a_compiled_backbone_learns_the_same(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced and run as graphs, without the minute that it takes to make code from them."""
+    traced = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
+    monkeypatch.setattr(torch.nn.Module, "compile", traced)
+    monkeypatch.setattr(torchlht.training, "check_compiler", lambda device: None)
+    runs = [train(quick(pictures, tmp_path / str(how), backbone="small", image_size=16, compile=how)) for how in (False, True)]
+    losses = [np.loadtxt(run / "history.csv", delimiter=",", skiprows=1)[:, 2] for run in runs]
+    np.testing.assert_allclose(*losses, rtol=1e-3)
+    assert [*load_file(runs[0] / "model.safetensors")] == [*load_file(runs[1] / "model.safetensors")]
 
 
 def test_frozen_features_are_computed_once(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

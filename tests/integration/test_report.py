@@ -38,6 +38,7 @@ from torchlht.report import (
     gradcam_figure,
     mean_class_recall,
     mean_transition,
+    mean_transitions,
     members,
     predictions,
     read_class_attributes,
@@ -224,6 +225,8 @@ def test_the_mean_transition_is_the_mean_of_a_loop(kind, level, monkeypatch):
         np.testing.assert_allclose(found, total / len(used), rtol=1e-10, atol=1e-15)
         np.testing.assert_allclose(found.sum(axis=0), 1, rtol=1e-10)
     np.testing.assert_allclose(mean_transition(method, data.x, level), mean_transition(method, data, level))
+    both = mean_transitions(method, data, [1, 0], samples=chosen)
+    np.testing.assert_allclose(both[1 - level], mean_transition(method, data, level, samples=chosen))
 
 
 @pytest.mark.parametrize(("name", "options"), [("lht", {"transition": "fixed"}), ("marginal", {})])

@@ -112,6 +112,7 @@ CASES: dict[str, tuple[Case, str]] = {
         lambda d: ["train", good_features(d), "--method", "hxe", "--option", "alpha=much"],
         "option alpha of hxe is 'much': it takes a number",
     ),
+    "compiling features": (lambda d: ["train", good_features(d), "--compile"], "--compile is for the backbone of pictures"),
     "peer on pictures": (
         lambda d: ["train", str(folder_with(d, "a/x", "a/y", "b/z")), "--method", "hiclass", "--backbone", "small", *NO_TEST],
         "--method hiclass learns from features: add --freeze",

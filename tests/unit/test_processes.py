@@ -8,12 +8,13 @@ import pytest
 import torch
 import yaml
 from lightning_fabric import Fabric
+from torch._dynamo.exc import TorchDynamoException
 
 from torchlht.args import TrainArgs
 from torchlht.backbones import create_backbone, share_statistics
-from torchlht.errors import RunError
+from torchlht.errors import ConfigError, RunError
 from torchlht.fitting import cut
-from torchlht.launching import launch_id
+from torchlht.launching import check_compiler, launch_id
 from torchlht.losses import masked_mean
 from torchlht.processes import Tally, objects_of_all, of_all, shared_count, shared_mean, together, world
 from torchlht.training import open_run
@@ -110,3 +111,12 @@ def test_a_launch_begins_again_what_had_hardly_begun_and_leaves_alone_what_has_e
     assert not open_run(TrainArgs("data.npz", out), "mine")[2]
     with pytest.raises(RunError, match="holds a finished run"):
         open_run(TrainArgs("data.npz", out), "another")
+
+
+def test_where_nothing_can_be_compiled_a_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise TorchDynamoException("no compiler found\nand much more")
+
+    monkeypatch.setattr(torch, "compile", lambda _: fails)
+    with pytest.raises(ConfigError, match=r"--compile: .* \(no compiler found\); train without it"):
+        check_compiler(torch.device("cpu"))

@@ -484,8 +484,8 @@ def test_a_picture_that_was_damaged_later_is_named_in_a_sentence(packed: Path, m
     with pytest.raises(DataError, match=r"^[^\n]*shards-000000\.tar#512\+\d+: not a picture that can be read$"):
         list(load(streamed, set_batches(streamed, 8, seed=0, epoch=0)))
 
-    def failing(*_: object, **__: object) -> Iterator[None]:  # as torch repeats what a worker said
-        yield
+    def failing(*_: object, **__: object) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # as torch repeats a worker
+        yield torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1, 1)
         raise DataError(
             "Caught DataError in worker process 0.\nOriginal Traceback:\n  …\ntorchlht.errors.DataError: x: cut off\n"
         )

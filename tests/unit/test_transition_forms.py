@@ -22,12 +22,14 @@ from torchlht.transition import (
     TiledTransition,
     TruncatedTransition,
     create_transition,
+    low_rank,
     propagate,
     sum_children,
     tiled,
+    truncated,
 )
 from torchlht.transition.core import CONFUSION
-from torchlht.transition.networks import PLAIN, TILED, automatic
+from torchlht.transition.networks import PLAIN, automatic
 from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 WIDTH = 5
@@ -37,7 +39,8 @@ Parts = tuple[Tensor, Tensor, Tensor, Tensor, Prior]
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that even small trees need several tiles."""
-    monkeypatch.setattr(tiled, "TILE", 24)
+    for module in (low_rank, tiled, truncated):
+        monkeypatch.setattr(module, "TILE", 24)
 
 
 def parts(tree: Hierarchy, rng: np.random.Generator, *, down: bool, rank: int = 2, scale: float = 1.0, batch: int = 3) -> Parts:
@@ -61,6 +64,27 @@ def dense(left: Tensor, right: Tensor, gamma: Tensor, prior: Prior) -> Tensor:
 def gradients(value: Tensor, *of: Tensor) -> list[Tensor]:
     found = torch.autograd.grad(value, of, allow_unused=True, retain_graph=True)
     return [torch.zeros_like(x) if g is None else g for x, g in zip(of, found, strict=True)]
+
+
+# ---- a few samples at a time: the same, exactly --------------------------------------------------------------------
+
+
+@quick
+@given(tree=hierarchies(), few=st.sampled_from([0, 1000]), gap=st.sampled_from([0.0, 3000.0]), seed=seeds)
+def test_turns_give_the_values_and_gradients_of_the_matrix(tree, few, gap, seed):
+    """Samples in turns or all at once, and one of them in log space."""
+    rng = np.random.default_rng(seed)
+    left, right, _, log_p, prior = parts(tree, rng, down=False, batch=5)
+    gamma = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+    left.data[2] *= gap or 1.0
+    weights = normal(rng, len(left), right.shape[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(low_rank, "FEW", few)
+        found = (LowRankTransition(left, right, gamma, prior).propagate(log_p) * weights).sum()
+        expected = (propagate(log_p, dense(left, right, gamma, prior)) * weights).sum()
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+        for a, b in zip(*(gradients(v, left, right, gamma, log_p) for v in (expected, found)), strict=True):
+            torch.testing.assert_close(b, a, rtol=1e-7, atol=1e-9 * max(1, gap))
 
 
 # ---- tiled: the same, exactly --------------------------------------------------------------------------------------
@@ -173,15 +197,18 @@ def test_a_tail_that_is_asked_for_is_kept_to(tree, tail, seed):
 
 
 @quick
-@given(tree=hierarchies(extra=12), most=st.integers(1, 3), seed=seeds)
-def test_truncated_is_what_its_formula_says_and_so_is_its_gradient(tree, most, seed):
+@given(tree=hierarchies(extra=12), most=st.integers(1, 3), many=st.sampled_from([1, 1000]), seed=seeds)
+def test_truncated_is_what_its_formula_says_and_so_is_its_gradient(tree, most, many, seed):
+    """Whether all rows of the layer are computed, or the chosen ones alone."""
     rng = np.random.default_rng(seed)
     net, transition, log_p = truncated_step(tree, rng, Columns(most))
     if most > 0.25 * tree.sizes[0]:
         return
     log_p.requires_grad_()
     weights = normal(rng, 4, tree.sizes[1])
-    found = (transition.propagate(log_p) * weights).sum()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(truncated, "MANY", many)
+        found = (transition.propagate(log_p) * weights).sum()
     t, p, top = transition.log_matrix().exp(), log_p.exp(), log_p.topk(most, dim=1).indices
     chosen = torch.zeros_like(p).scatter(1, top, 1.0)
     by_tree = (p * (1 - chosen)) @ torch.from_numpy(tree.matrix(0)).T
@@ -226,9 +253,11 @@ def test_the_form_is_chosen_by_size():
     assert automatic(100, 1000) == "plain"
     assert automatic(1103, 4884) == "truncated"
     assert automatic(4884, 10000) == "truncated"
-    assert automatic(1, PLAIN + 1) == "tiled"
-    assert automatic(1, TILED + 1) == "truncated"
-    assert automatic(1, TILED + 1, down=True) == "tiled"
+    assert automatic(800, 1000) == "tiled"
+    assert automatic(800, 1000, most=32) == "truncated"
+    assert automatic(1, PLAIN) == "plain"
+    assert automatic(1, PLAIN + 1) == "truncated"
+    assert automatic(1, PLAIN + 1, down=True) == "tiled"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,10 @@ class FeatureSet(Dataset[Batch]):
         """The features (B, d) and labels (B, K) at these positions."""
         return self.x[index], self.labels[index]
 
+    def as_input(self, x: Tensor) -> Tensor:
+        """See `ImageSet.as_input`; features are ready."""
+        return x
+
 
 class ImageSet(Dataset[Batch]):
     """Pictures with their labels. Small collections are decoded once and kept.
@@ -92,9 +96,12 @@ class ImageSet(Dataset[Batch]):
         return other
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
-        """The pictures (B, 3, size, size) and labels (B, K) at these positions."""
-        images = torch.stack([self._cropped(int(i)) for i in index])
-        return normalise(images, self.spec), self.labels[index]
+        """The pictures, uint8 (B, 3, size, size), and labels (B, K) at these positions."""
+        return torch.stack([self._cropped(int(i)) for i in index]), self.labels[index]
+
+    def as_input(self, x: Tensor) -> Tensor:
+        """What a network takes, from what was fetched; made on arrival, as bytes travel between processes at less cost."""
+        return normalise(x, self.spec)
 
     def _cropped(self, i: int) -> Tensor:
         image = self._decoded(i)
@@ -176,7 +183,8 @@ def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) ->
         generator=torch.Generator(),  # else it draws a number from everybody's, whenever it happens to start
     )
     try:
-        yield from loader
+        for x, labels in loader:
+            yield data.as_input(x), labels
     except DataError as error:  # what a worker says comes with its traceback; the sentence is at the end
         raise DataError(str(error).strip().splitlines()[-1].removeprefix("torchlht.errors.DataError: ")) from error
 

@@ -25,7 +25,7 @@ from torchlht.report.overlays import gradcam_figure
 from torchlht.report.page import write_report
 from torchlht.report.reliability import Reliability, reliability, reliability_figure
 from torchlht.report.theme import DARK, LIGHT, Theme, look
-from torchlht.report.transitions import mean_transition, transition_figure, transition_panels
+from torchlht.report.transitions import mean_transition, mean_transitions, transition_figure, transition_panels
 
 __all__ = [
     "DARK",
@@ -48,6 +48,7 @@ __all__ = [
     "look",
     "mean_class_recall",
     "mean_transition",
+    "mean_transitions",
     "members",
     "operating_figure",
     "predictions",

@@ -42,12 +42,19 @@ WIDEST = 10.5  # inches that matrices side by side may take together
 def mean_transition(
     network: Network, data: SampleSet | Tensor, level: int = 0, *, samples: Sequence[int] | None = None, workers: int = 0
 ) -> Floats:
-    """(C_{k+1}, C_k): the transition from a level to the next coarser one, averaged over samples batch by batch.
+    """(C_{k+1}, C_k): the transition from a level to the next coarser one, averaged over samples; see `mean_transitions`."""
+    return mean_transitions(network, data, [level], samples=samples, workers=workers)[0]
+
+
+def mean_transitions(
+    network: Network, data: SampleSet | Tensor, levels: Sequence[int], *, samples: Sequence[int] | None = None, workers: int = 0
+) -> list[Floats]:
+    """(C_{k+1}, C_k) each: the transitions from levels to the next coarser ones, averaged over samples in one pass over them.
 
     Args:
         network: a model or method with transitions from fine to coarse.
         data: the samples, as a set or as a batch of inputs.
-        level: the finer of the two levels, 0 = finest.
+        levels: the finer of the two levels of each transition, 0 = finest.
         samples: positions of those to average over, one for a single image; all of them by default.
         workers: processes that decode pictures.
 
@@ -55,20 +62,23 @@ def mean_transition(
         ConfigError: when the method has no such transition.
     """
     tree = network.hierarchy
-    if not 0 <= level < len(tree) - 1:
-        raise ConfigError(f"no transition from level {level}: of {len(tree)} levels, those from 0 to {len(tree) - 2} have one")
-    shape = (tree.sizes[level + 1], tree.sizes[level])
-    at_once = max(1, min(256, NUMBERS_AT_ONCE // (shape[0] * shape[1])))
-    total, count = torch.zeros(shape, dtype=torch.float64), 0
+    for level in levels:
+        if not 0 <= level < len(tree) - 1:
+            last = len(tree) - 2
+            raise ConfigError(f"no transition from level {level}: of {len(tree)} levels, those from 0 to {last} have one")
+    shapes = [(tree.sizes[level + 1], tree.sizes[level]) for level in levels]
+    at_once = max(1, min(256, NUMBERS_AT_ONCE // max(rows * columns for rows, columns in shapes)))
+    totals, count = [torch.zeros(shape, dtype=torch.float64) for shape in shapes], 0
     for prediction, _ in predictions(network, data, samples=samples, batch_size=at_once, workers=workers):
         if not prediction.transitions:
             raise ConfigError(f"{_name(network)} has no transitions from fine to coarse to show; lht and marginal have")
         n = len(prediction.log_probs[0])
-        with torch.no_grad():
-            matrices = prediction.transitions[level].log_matrix().exp()  # one per sample, or one for all
-        total += matrices.mean(dim=0, dtype=torch.float64).cpu() * n
+        for total, level in zip(totals, levels, strict=True):
+            with torch.no_grad():
+                matrices = prediction.transitions[level].log_matrix().exp()  # one per sample, or one for all
+            total += matrices.mean(dim=0, dtype=torch.float64).cpu() * n
         count += n
-    return np.asarray((total / count).numpy())
+    return [np.asarray((total / count).numpy()) for total in totals]
 
 
 def _name(network: Network) -> str:

@@ -12,6 +12,8 @@ from torch import Tensor
 from torchlht.processes import shared_mean
 from torchlht.vocabulary import Confusion
 
+TILE = 2**20  # entries that are worked on at a time: 4 MB, which a core's cache nearly holds
+
 # ---- numerics ------------------------------------------------------------------------------------------------------
 
 

@@ -16,14 +16,15 @@ from torchlht.transition.truncated import USUAL, Columns, TruncatedTransition
 from torchlht.vocabulary import Form
 
 LARGEST = 2**24  # entries of a matrix that is kept or learned whole
-PLAIN, TILED = 2**18, 2**22  # entries up to which `auto` does all at once, and up to which it does all in tiles
+PLAIN = 2**18  # entries up to which `auto` computes all of them as the formula has it
+WORTH = 16  # times as many columns as `truncated` does, from which on it is worth not to be exact
 
 
-def automatic(rows: int, columns: int, *, down: bool = False) -> Form:
-    """The form for a matrix of this size."""
+def automatic(rows: int, columns: int, *, most: int = USUAL.most, down: bool = False) -> Form:
+    """The form for a matrix of this size, where `truncated` would do `most` of its columns."""
     if rows * columns <= PLAIN:
         return "plain"
-    return "tiled" if rows * columns <= TILED or down else "truncated"
+    return "truncated" if columns >= WORTH * most and not down else "tiled"
 
 
 class TransitionNetwork(nn.Module):
@@ -110,9 +111,11 @@ class LowRank(TransitionNetwork):
         self.gamma = nn.Parameter(torch.tensor(float(gamma)))
         if self.form == "truncated" and self.down:
             raise ConfigError("the form truncated leaves the rest to the tree, which does not say how a coarse class divides")
-        self.chosen = automatic(self.rows, self.columns, down=self.down) if self.form == "auto" else self.form
+        self.chosen = (
+            automatic(self.rows, self.columns, most=self.most.most, down=self.down) if self.form == "auto" else self.form
+        )
         self.edges = Prior.of(*self.pairs(), self.columns)
-        self._left_out: list[Tensor] = []
+        self._left_out: Tensor | None = None  # of batches: sum of their means, maximum, how many
 
     def forward(self, features: Tensor) -> Transition:
         """(B, d) features to one transition per sample."""
@@ -136,16 +139,17 @@ class LowRank(TransitionNetwork):
 
     def _note(self, tail: Tensor) -> None:
         """Remember what was left out in training."""
-        if self.training and torch.is_grad_enabled():
-            self._left_out.append(torch.stack([tail.mean(), tail.max()]))
+        if self.training and torch.is_grad_enabled() and tail.numel():
+            total, most, times = tail.new_zeros(3) if self._left_out is None else self._left_out
+            self._left_out = torch.stack([total + tail.mean(), torch.maximum(most, tail.max()), times + 1])
 
     def scalars(self) -> dict[str, float]:
         """γ, which grows when the data agree with the tree; and the mass that `truncated` left out since last asked."""
         found = {"gamma": self.gamma.item()}
-        if self._left_out:
-            noted = torch.stack(self._left_out)
-            found |= {"tail": noted[:, 0].mean().item(), "tail_max": noted[:, 1].max().item()}
-            self._left_out.clear()
+        if self._left_out is not None:
+            total, most, times = self._left_out.tolist()
+            found |= {"tail": total / times, "tail_max": most}
+            self._left_out = None
         return found
 
 

@@ -19,11 +19,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchlht.processes import shared_mean
-from torchlht.transition.core import propagate, without_autocast
+from torchlht.transition.core import TILE, propagate, without_autocast
 from torchlht.transition.low_rank import LowRankTransition, Prior
 from torchlht.vocabulary import Confusion
 
-TILE = 2**20  # entries of a tile: 4 MB, which a core's cache nearly holds
 WIDTH = 32  # columns of a tile, at least, as far as one sample's rows allow
 FAR = 60.0  # how far below the largest log p a result may lie before sums leave float32
 
@@ -41,7 +40,7 @@ class TiledTransition(LowRankTransition):
 
     def propagate(self, log_p: Tensor) -> Tensor:
         """See `Transition.propagate`."""
-        if torch.compiler.is_compiling():  # a tile depends on the size of the batch, which exporters take for fixed
+        if torch.compiler.is_exporting():  # a tile depends on the size of the batch, which exporters take for fixed
             return propagate(log_p, self.log_matrix())
         with without_autocast(log_p):
             gamma = self.gamma.to(self.left.dtype)

@@ -6,26 +6,28 @@ A column that is left out moves its mass p_j from T_·j to the parent, so no ent
 columns left out, and half the absolute differences sum to at most τ. T is column-stochastic, so what was off one level below
 does not grow: after several levels the bounds add up. τ is measured, per sample, every time.
 
-The confusion terms are means over columns; a few columns drawn at random estimate them without bias. Only the rows of the layer
-that belong to chosen columns are computed. Time and memory are M · C_k + C_{k-1} per sample.
+The confusion terms are means over columns; a few columns drawn at random estimate them without bias. Of a large layer
+only the rows that belong to chosen columns are computed. Time and memory are M · C_k + C_{k-1} per sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from torchlht.transition.core import CONFUSION, Transition, widened, without_autocast
+from torchlht.transition.core import CONFUSION, TILE, Transition, widened, without_autocast
 from torchlht.transition.low_rank import LowRankStep, LowRankTransition, Prior, logits
 from torchlht.transition.tiled import TiledTransition
 from torchlht.vocabulary import Confusion
 
 DRAWN = 32  # columns that the confusion terms are estimated from
+MANY = 32  # times as many columns as are chosen, up to which all rows of the layer are computed: that is faster
 WHOLE = 0.25  # share of the columns from which on all of them are done, in tiles
 
 
@@ -88,7 +90,7 @@ class TruncatedTransition(Transition):
 
     def _left_out(self, tail: Tensor) -> None:
         self.tail = tail
-        if self.note is not None and not torch.compiler.is_compiling():
+        if self.note is not None and not torch.compiler.is_exporting():
             self.note(tail)
 
     def _learned(self, chosen: Tensor, log_p: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ class TruncatedTransition(Transition):
         left = self._left(chosen)
         flat = self.parents[chosen] * chosen.shape[1] + torch.arange(chosen.shape[1], device=chosen.device)
         gamma = self.gamma.to(left.dtype)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_exporting():
             log_t = torch.log_softmax(logits(left, self.right, gamma, flat), dim=1)
             return torch.logsumexp(log_t + log_p.unsqueeze(1), dim=2)
         found: Tensor = LowRankStep.apply(left, self.right, gamma, flat, log_p)
@@ -104,21 +106,32 @@ class TruncatedTransition(Transition):
 
     def _left(self, chosen: Tensor) -> Tensor:
         """The rows of L for columns (B, M): (B, M, s)."""
-        rank, width = self.right.shape[2], self.features.shape[1]
-        weights = F.embedding(chosen, self.layer.weight.view(-1, rank * width))  # (B, M, s·d)
-        found = torch.einsum("bmsd,bd->bms", weights.view(*chosen.shape, rank, width), self.features.to(weights.dtype))
+        rank, all_of_them = self.right.shape[2], len(self.parents)
+        if all_of_them <= MANY * chosen.shape[1]:
+            left = widened(self.layer(self.features)).view(-1, all_of_them, rank)
+            return left.gather(1, chosen.unsqueeze(2).expand(-1, -1, rank))
+        weight = self.layer.weight.view(all_of_them, -1)  # (C_{k-1}, s·d)
+        features = self.features.to(weight.dtype)
+        if torch.compiler.is_exporting():
+            weights = F.embedding(chosen, weight).view(*chosen.shape, rank, -1)
+            found = torch.einsum("bmsd,bd->bms", weights, features)
+        else:
+            found = ChosenRows.apply(features, weight, chosen)
         if self.layer.bias is not None:
             found = found + F.embedding(chosen, self.layer.bias.view(-1, rank))
         return widened(found)
 
     def confusion(self, kind: Confusion) -> Tensor:
         """See `Transition.confusion`; estimated from columns drawn for this batch, the same for all its samples."""
-        count = len(self.parents)
-        drawn = torch.randperm(count, device=self.parents.device)[:DRAWN].expand(self.right.shape[0], -1)
+        rank, count = self.right.shape[2], len(self.parents)
+        drawn = torch.randperm(count, device=self.parents.device)[:DRAWN]
+        rows = (drawn.unsqueeze(1) * rank + torch.arange(rank, device=drawn.device)).flatten()  # of the layer
+        bias = None if self.layer.bias is None else self.layer.bias[rows]
         with without_autocast(self.right):
-            flat = self.parents[drawn] * drawn.shape[1] + torch.arange(drawn.shape[1], device=drawn.device)
-            log_t = torch.log_softmax(logits(self._left(drawn), self.right, self.gamma, flat), dim=1)
-            return CONFUSION[kind](log_t)
+            left = F.linear(self.features.to(self.layer.weight.dtype), F.embedding(rows, self.layer.weight), bias)
+            flat = self.parents[drawn] * len(drawn) + torch.arange(len(drawn), device=drawn.device)
+            made = logits(widened(left).view(-1, len(drawn), rank), self.right, self.gamma, flat)
+            return CONFUSION[kind](torch.log_softmax(made, dim=1))
 
     def whole(self) -> LowRankTransition:
         """The same transition with all its columns, in tiles."""
@@ -129,3 +142,40 @@ class TruncatedTransition(Transition):
     def log_matrix(self) -> Tensor:
         """See `Transition.log_matrix`: of the learned transition, all columns of it."""
         return self.whole().log_matrix()
+
+
+class ChosenRows(torch.autograd.Function):
+    """Products of each sample's features with some rows of a weight, other ones for every sample: (B, M, s).
+
+    A few samples at a time, so that the (B, M, s·d) rows are never all there; two to three times as fast as when they are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, chosen: Tensor) -> Tensor:
+        """From (B, d), (C, s·d) and (B, M)."""
+        ctx.save_for_backward(features, weight, chosen)
+        found = [torch.bmm(rows, x.unsqueeze(2)) for _, x, _, rows in _picked(features, weight, chosen)]
+        return torch.cat(found).view(*chosen.shape, weight.shape[1] // features.shape[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of features and weight."""
+        features, weight, chosen = ctx.saved_tensors
+        of_features, of_weight = torch.empty_like(features), torch.zeros_like(weight)
+        for part, x, places, rows in _picked(features, weight, chosen):
+            g = gradient[part].flatten(1).unsqueeze(1)  # (b, 1, M·s)
+            of_features[part] = torch.bmm(g, rows).squeeze(1)
+            of_weight.index_add_(0, places, (g.mT * x.unsqueeze(1)).view(len(places), weight.shape[1]))
+        return of_features, of_weight, None
+
+
+def _picked(features: Tensor, weight: Tensor, chosen: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """Runs of samples: which, their features, the places (b·M,) of their rows, and these rows, (b, M·s, d)."""
+    (batch, count), width = chosen.shape, features.shape[1]
+    most = max(1, TILE // (8 * count * weight.shape[1]))
+    for start in range(0, max(1, batch), most):
+        part = slice(start, start + most)
+        places = chosen[part].flatten()
+        rows = weight.index_select(0, places)
+        yield part, features[part], places, rows.view(len(chosen[part]), count * weight.shape[1] // width, width)

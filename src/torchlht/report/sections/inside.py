@@ -21,7 +21,7 @@ from torchlht.report.mistakes import examples, straying_class
 from torchlht.report.overlays import WAYS, overlay_figure
 from torchlht.report.sections.subject import Subject, drawable, name_of
 from torchlht.report.seen import Seen
-from torchlht.report.transitions import mean_transition, on_tree, superscript, transition_figure, transition_panels
+from torchlht.report.transitions import mean_transitions, on_tree, superscript, transition_figure, transition_panels
 
 MOST_ENTRIES = 2**31  # of transition matrices that are averaged: some ten seconds
 
@@ -63,8 +63,7 @@ def transitions_section(subject: Subject) -> Section:
         return absent(place, f"Method {ours.model.method.name} has no transitions from fine to coarse.")
     steps, missing = drawable(tree, list(range(len(tree) - 2, -1, -1)))
     figures = []
-    for level in [step for step in steps if step < len(tree) - 1]:
-        panels = _panels(ours, level)
+    for level, panels in _panels(ours, [step for step in steps if step < len(tree) - 1]).items():
         symbol = superscript(level + 2)
         if all(on_tree(tree, level, one) > 1 - 1e-9 for one in panels.values()):
             missing.append(
@@ -84,18 +83,22 @@ def transitions_section(subject: Subject) -> Section:
     return Section(place, body, tuple(figures), tuple(missing))
 
 
-def _panels(ours: Seen, level: int) -> dict[str, Floats]:
-    """One sample, the class it is of, and all samples, or as many as there is time for."""
+def _panels(ours: Seen, levels: list[int]) -> dict[int, dict[str, Floats]]:
+    """By level: of one sample, of the class it is of, and of all samples, or as many as there is time for."""
     tree, n = ours.tree, len(ours.data)
-    most = max(1, MOST_ENTRIES // (tree.sizes[level] * tree.sizes[level + 1]))
-    chosen = straying_class(ours.labels, ours.chosen, tree, level)
-    images, classes = ([], []) if chosen is None else ([chosen[1]], [chosen[0]])
-    classes = [label for label in classes if len(members(ours.data, level, label)) <= most]
-    found = transition_panels(ours.model, ours.data, level, images=images, classes=classes, whole=n <= most)
-    if n > most:
-        some = np.linspace(0, n - 1, most).astype(np.int64).tolist()
-        title = f"T{superscript(level + 2)}, mean over {most:,} of {n:,} samples, evenly chosen"
-        found[title] = mean_transition(ours.model, ours.data, level, samples=some)
+    if not levels:
+        return {}
+    most = max(1, MOST_ENTRIES // sum(tree.sizes[level] * tree.sizes[level + 1] for level in levels))
+    some = np.linspace(0, n - 1, min(n, most)).astype(np.int64).tolist()
+    over = f"all {n:,} samples" if n <= most else f"{most:,} of {n:,} samples, evenly chosen"
+    means = mean_transitions(ours.model, ours.data, levels, samples=some)
+    found = {}
+    for level, mean in zip(levels, means, strict=True):
+        chosen = straying_class(ours.labels, ours.chosen, tree, level)
+        images, classes = ([], []) if chosen is None else ([chosen[1]], [chosen[0]])
+        classes = [label for label in classes if len(members(ours.data, level, label)) <= most]
+        found[level] = transition_panels(ours.model, ours.data, level, images=images, classes=classes, whole=False)
+        found[level][f"T{superscript(level + 2)}, mean over {over}"] = mean
     return found
 
 
