@@ -1,9 +1,9 @@
 """What the transition costs: time and peak memory of a training step of the head, against a multi-head and the textbook form.
 
-    make bench        or        python benchmarks/scale.py [--trees CUB,1000,iNat] [--rounds 3]
+    make bench        or        python benchmarks/scale.py [--trees CUB,1000,iNat] [--rounds 20] [--growth]
 
-Every configuration runs in a process of its own, one thread, so that its peak is its own; all forms of a tree run one after
-another and again, and the medians are compared. "Textbook" is the published formula in plain autograd: T = softmax(Q Lᵀ + γ S)
+One thread. For time, all forms of a tree take turns in one process, and medians are compared; for memory, each has a process
+of its own, so that its peak is its own. "Textbook" is the published formula in plain autograd: T = softmax(Q Lᵀ + γ S)
 with a dense S, p = T p, log p. Memory is the peak of a step, less weights, their gradients and the inputs.
 """
 
@@ -94,72 +94,79 @@ def peak_bytes() -> int:
     raise RuntimeError("no VmHWM in /proc/self/status: peak memory is measured on Linux only")
 
 
-def measure(head: str, name: str, batch: int, steps: int) -> dict[str, float]:
-    """Seconds of a step and what it adds in memory; run in a process of its own."""
-    torch.set_num_threads(1)
-    sizes = TREES.get(name) or tuple(int(n) for n in name.split("/"))
-    module, x, y = make(head, sizes, batch)
+def time_steps(heads: list[str], name: str, batch: int, rounds: int) -> dict[str, float]:
+    """Median seconds of a step, of forms that take turns of a few steps each."""
+    made = {head: make(head, sizes_of(name), batch) for head in heads}
+    times: dict[str, list[float]] = {head: [] for head in heads}
+    for several in made.values():
+        step(*several)
+    for _ in range(rounds):
+        for head, several in made.items():
+            for _ in range(5 if rounds > 5 else 1):
+                started = time.perf_counter()
+                step(*several)
+                times[head].append(time.perf_counter() - started)
+    return {head: statistics.median(found) for head, found in times.items()}
+
+
+def peak_of_step(head: str, name: str, batch: int) -> float:
+    """Megabytes that a step takes besides weights, gradients and inputs; only in a process of its own."""
+    module, x, y = make(head, sizes_of(name), batch)
     step(module, x[:2], y[:2])  # what libraries allocate once
     module.zero_grad()
     gradients = sum(parameter.nbytes for parameter in module.parameters())
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
     before = peak_bytes()
-    times = []
-    for _ in range(steps):
-        started = time.perf_counter()
-        step(module, x, y)
-        times.append(time.perf_counter() - started)
-    return {"seconds": statistics.median(times), "megabytes": max(0, peak_bytes() - before - gradients) / 2**20}
+    step(module, x, y)
+    step(module, x, y)
+    return max(0, peak_bytes() - before - gradients) / 2**20
 
 
-def run(head: str, name: str, batch: int, steps: int) -> dict[str, float]:
-    words = [sys.executable, __file__, "--one", head, name, str(batch), str(steps)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+def sizes_of(name: str) -> tuple[int, ...]:
+    return TREES.get(name) or tuple(int(n) for n in name.split("/"))
 
 
-def compare(name: str, batch: int, rounds: int, heads: tuple[str, ...] = HEADS) -> dict[str, dict[str, float]]:
-    steps = 30 if name != "iNat" else 3 if batch < 64 else 1
-    found: dict[str, list[dict[str, float]]] = {head: [] for head in heads}
-    for _ in range(rounds):
-        for head in heads:
-            found[head].append(run(head, name, batch, steps))
-    return {
-        head: {key: statistics.median(one[key] for one in several) for key in ("seconds", "megabytes")}
-        for head, several in found.items()
-    }
+def run(*words: str) -> Any:
+    """One of the two above, in a process of its own."""
+    done = subprocess.run([sys.executable, __file__, "--one", *words], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trees", default="CUB,1000,iNat")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--growth", action="store_true")
-    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    torch.set_num_threads(1)
     if args.one:
-        head, name, batch, steps = args.one
-        print(json.dumps(measure(head, name, int(batch), int(steps))))
+        heads, name, batch, *rounds = args.one
+        answer: Any = (
+            time_steps(heads.split(","), name, int(batch), int(rounds[0])) if rounds else peak_of_step(heads, name, int(batch))
+        )
+        print(json.dumps(answer))
         return
     print("| tree | batch | head | time, × textbook | time, × multihead | ms per step | MB per sample | MB in all |")
     print("|---|---|---|---|---|---|---|---|")
     for name in args.trees.split(","):
         for batch in BATCHES[name]:
-            heads = FITTING if name == "iNat" and batch > 8 else HEADS
-            found = compare(name, batch, 1 if name == "iNat" else args.rounds, heads)
+            large = name == "iNat"
+            heads = FITTING if large and batch > 8 else HEADS
+            seconds = run(",".join(heads), name, str(batch), str(3 if large else args.rounds))
             for head in heads:
-                seconds, memory = found[head]["seconds"], found[head]["megabytes"]
-                rivals = [found[other]["seconds"] if other in found else None for other in ("textbook", "multihead")]
-                ratios = [f"{seconds / rival:.3g}" if rival else "–" for rival in rivals]
-                row = [*ratios, f"{1000 * seconds:.1f}", f"{memory / batch:.2f}", f"{memory:.0f}"]
+                memory = run(head, name, str(batch))
+                ratios = [
+                    f"{seconds[head] / seconds[other]:.3g}" if other in seconds else "–" for other in ("textbook", "multihead")
+                ]
+                row = [*ratios, f"{1000 * seconds[head]:.1f}", f"{memory / batch:.2f}", f"{memory:.0f}"]
                 print(f"| {'/'.join(map(str, TREES[name]))} | {batch} | {head} | {' | '.join(row)} |", flush=True)
     if args.growth:
         print("\n| classes | ms per step, multihead | tiled | truncated |\n|---|---|---|---|")
         for n in (1000, 2000, 4000, 8000, 16000):
             name = f"{n}/{n // 4}/{n // 40}"
-            found = compare(name, 8, 1, ("multihead", "tiled", "truncated"))
-            print(f"| {name} | " + " | ".join(f"{1000 * one['seconds']:.1f}" for one in found.values()) + " |", flush=True)
+            seconds = run("multihead,tiled,truncated", name, "8", "5")
+            print(f"| {name} | " + " | ".join(f"{1000 * one:.1f}" for one in seconds.values()) + " |", flush=True)
 
 
 if __name__ == "__main__":

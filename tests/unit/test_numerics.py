@@ -16,13 +16,19 @@ from torch import Tensor, nn
 from torchlht.hierarchy import Hierarchy
 from torchlht.methods import LHTHead, Method, create_method
 from torchlht.methods.base import BatchNorm
-from torchlht.transition import Full, LowRank, TransitionNetwork, propagate, sum_children
+from torchlht.transition import Full, LowRank, TransitionNetwork, low_rank, propagate, sum_children
 from torchlht.transition.core import CONFUSION, kl_from_uniform, negative_entropy
 from trees import normal, paths, random_hierarchy
 
 PARENTS = [0, 1, 0]  # finest classes 0 and 2 under coarse 0, class 1 alone under coarse 1
 TREE = Hierarchy.from_parents([PARENTS])
 S = torch.from_numpy(TREE.matrix(0))
+
+
+@pytest.fixture(autouse=True, params=[0, low_rank.SMALL])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every hazard, in the step that large trees take and in the one that small trees take."""
+    monkeypatch.setattr(low_rank, "SMALL", request.param)
 
 
 def gap_logits(gap: float) -> Tensor:

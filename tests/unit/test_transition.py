@@ -25,6 +25,7 @@ from torchlht.transition import (
     TransitionNetwork,
     TreeTransition,
     create_transition,
+    low_rank,
     propagate,
     sum_children,
     widened,
@@ -33,6 +34,12 @@ from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 WIDTH = 5
 names = st.sampled_from(sorted(NETWORKS))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that even small trees take the step that large ones do."""
+    monkeypatch.setattr(low_rank, "SMALL", 0)
 
 
 def network(name: str, tree: Hierarchy, level: int, rng: np.random.Generator, **options: object) -> TransitionNetwork:

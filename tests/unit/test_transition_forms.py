@@ -39,6 +39,7 @@ Parts = tuple[Tensor, Tensor, Tensor, Tensor, Prior]
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that even small trees need several tiles."""
+    monkeypatch.setattr(low_rank, "SMALL", 0)
     for module in (low_rank, tiled, truncated):
         monkeypatch.setattr(module, "TILE", 24)
 

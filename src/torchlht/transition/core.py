@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +24,8 @@ def widened(x: Tensor) -> Tensor:
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
     """A block in which autocast leaves precision alone."""
-    return torch.autocast(x.device.type, enabled=False)
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def propagate(log_p: Tensor, log_t: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class LowRank(TransitionNetwork):
     def placed(self, device: torch.device) -> Prior:
         """Where the prior is, on a device."""
         if self.edges.rows.device != device:
-            self.edges = Prior(self.edges.rows.to(device), self.edges.columns.to(device), self.edges.starts)
+            self.edges = self.edges.to(device)
         return self.edges
 
     def _note(self, tail: Tensor) -> None:

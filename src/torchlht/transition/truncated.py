@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from torchlht.transition.core import CONFUSION, TILE, Transition, widened, without_autocast
-from torchlht.transition.low_rank import LowRankStep, LowRankTransition, Prior, logits
+from torchlht.transition.low_rank import LowRankStep, LowRankTransition, Places, Prior, logits
 from torchlht.transition.tiled import TiledTransition
 from torchlht.vocabulary import Confusion
 
@@ -96,12 +96,13 @@ class TruncatedTransition(Transition):
     def _learned(self, chosen: Tensor, log_p: Tensor) -> Tensor:
         """log Σ_j T_ij p_j over chosen columns: (B, rows) from (B, M)."""
         left = self._left(chosen)
-        flat = self.parents[chosen] * chosen.shape[1] + torch.arange(chosen.shape[1], device=chosen.device)
+        rows = self.parents[chosen]
+        flat = rows * chosen.shape[1] + torch.arange(chosen.shape[1], device=chosen.device)
         gamma = self.gamma.to(left.dtype)
         if torch.compiler.is_exporting():
             log_t = torch.log_softmax(logits(left, self.right, gamma, flat), dim=1)
             return torch.logsumexp(log_t + log_p.unsqueeze(1), dim=2)
-        found: Tensor = LowRankStep.apply(left, self.right, gamma, flat, log_p)
+        found: Tensor = LowRankStep.apply(left, self.right, gamma, log_p, Places(flat, rows))
         return found
 
     def _left(self, chosen: Tensor) -> Tensor:
