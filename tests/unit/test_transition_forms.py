@@ -259,6 +259,9 @@ def test_the_form_is_chosen_by_size():
     assert automatic(1, PLAIN) == "plain"
     assert automatic(1, PLAIN + 1) == "truncated"
     assert automatic(1, PLAIN + 1, down=True) == "tiled"
+    assert automatic(38, 200, confused=True) == "plain"
+    assert automatic(100, 1000, confused=True) == "tiled"
+    assert automatic(1103, 4884, confused=True) == "truncated"
 
 
 @pytest.mark.parametrize(

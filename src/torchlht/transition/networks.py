@@ -17,14 +17,15 @@ from torchlht.vocabulary import Form
 
 LARGEST = 2**24  # entries of a matrix that is kept or learned whole
 PLAIN = 2**18  # entries up to which `auto` computes all of them as the formula has it
+CONFUSED = 2**14  # the same where the confusion terms are wanted, which `tiled` has from the same pass
 WORTH = 16  # times as many columns as `truncated` does, from which on it is worth not to be exact
 
 
-def automatic(rows: int, columns: int, *, most: int = USUAL.most, down: bool = False) -> Form:
+def automatic(rows: int, columns: int, *, most: int = USUAL.most, confused: bool = False, down: bool = False) -> Form:
     """The form for a matrix of this size, where `truncated` would do `most` of its columns."""
-    if rows * columns <= PLAIN:
+    if rows * columns <= (CONFUSED if confused else PLAIN):
         return "plain"
-    return "truncated" if columns >= WORTH * most and not down else "tiled"
+    return "truncated" if rows * columns > PLAIN and columns >= WORTH * most and not down else "tiled"
 
 
 class TransitionNetwork(nn.Module):
@@ -111,9 +112,8 @@ class LowRank(TransitionNetwork):
         self.gamma = nn.Parameter(torch.tensor(float(gamma)))
         if self.form == "truncated" and self.down:
             raise ConfigError("the form truncated leaves the rest to the tree, which does not say how a coarse class divides")
-        self.chosen = (
-            automatic(self.rows, self.columns, most=self.most.most, down=self.down) if self.form == "auto" else self.form
-        )
+        suited = automatic(self.rows, self.columns, most=self.most.most, confused=self.confused, down=self.down)
+        self.chosen = suited if self.form == "auto" else self.form
         self.edges = Prior.of(*self.pairs(), self.columns)
         self._left_out: Tensor | None = None  # of batches: sum of their means, maximum, how many
 
