@@ -43,7 +43,7 @@ def measure(
     world: int = 1,
     calibration: Calibration | None = None,
 ) -> dict[str, Any]:
-    """All metrics of a network that maps batches to `Prediction`s. With several processes each takes its own samples once.
+    """All metrics of a network that maps batches to `Prediction`s. With several processes each takes its own batches.
 
     Args:
         network: what to measure.
@@ -62,14 +62,14 @@ def measure(
     network.eval()
     metrics = {name: HierarchyMetrics(hierarchy).to(device) for name in (rule, *more_rules)}
     left = CalibrationErrors(hierarchy).to(device) if calibration else None
-    mine = np.arange(rank, len(data), world).tolist()
-    batches = [mine[i : i + batch_size] for i in range(0, len(mine), batch_size)]
-    if len(data) and not mine:
-        batches = [[0]]  # not to be counted, but metrics are put together by processes that have all seen something
+    everywhere = [list(range(i, min(i + batch_size, len(data)))) for i in range(0, len(data), batch_size)]
+    mine = everywhere[rank::world]  # whole batches, so that each is computed as one process would
+    batches = mine or everywhere[:1]  # not to be counted, but metrics are put together by processes that have seen something
     with torch.no_grad():  # not inference_mode: what is counted is gathered from all processes afterwards
         for x, labels in load(data, batches, workers):
-            labels = labels[: len(mine)]
-            prediction: Prediction = network(x[: len(mine)].to(device))
+            counting = len(labels) if mine else 0
+            labels = labels[:counting]
+            prediction: Prediction = network(x[:counting].to(device))
             for name, counted in metrics.items():
                 counted.update(decide(prediction, hierarchy, name), labels.to(device))
             if left is not None and calibration is not None:
