@@ -49,7 +49,7 @@ class LHTHead(Method):
         bias: whether the transition's linear layers have a bias (the public code has, the paper's formula has not).
         confusion: `entropy` (the paper) or `kl` (its scripts): what keeps the columns of T from collapsing.
         confusion_weight: λ of the confusion term. 0 by default: nothing measurable was gained at 0.01, and lost above.
-        form: how the low-rank transition is computed: `plain`, all entries at once; `tiled`, exactly the same in little memory;
+        form: how the low-rank transition is computed: `plain`, whole matrices; `tiled`, exactly the same in little memory;
             `truncated`, the most probable columns only, the rest follows the tree; `auto` chooses by the size of each level.
         columns: truncated: how many columns of a sample are computed.
         tail: truncated: as many as leave at most this mass out, instead.

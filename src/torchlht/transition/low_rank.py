@@ -1,4 +1,4 @@
-"""T = column softmax of Q Lᵀ + γ S, all entries at once: the fastest form for small trees."""
+"""T = column softmax of Q Lᵀ + γ S, whole matrices, a few samples at a time: the fastest form for small trees."""
 
 from __future__ import annotations
 
