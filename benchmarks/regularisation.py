@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from torchlht.args import TrainArgs
-from torchlht.runs import read_metrics
-from torchlht.training import train
+from torchlht.answer.runs import read_metrics
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.training import train
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "nothing": {"input_dropout": 0.0},

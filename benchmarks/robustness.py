@@ -21,7 +21,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from torchlht import CompareArgs, compare
-from torchlht.args import CommonArgs
+from torchlht.lab.options import CommonArgs
 
 METHODS = "multihead,marginal,lht-simplified,lht,marginal:semi=both,lht:semi=both"
 OPTIONS = [f"lht:{kind}confusion_weight={weight}" for kind in ("", "confusion=kl:") for weight in (0.001, 0.01, 0.1)]

@@ -20,13 +20,14 @@ import torch
 
 import torchlht
 from torchlht import TrainArgs, train
-from torchlht.answer import Decisions, fit_calibration, operating_point
+from torchlht.answer.calibration import fit_calibration
+from torchlht.answer.model import Model
 from torchlht.answer.named import wanted
-from torchlht.calibrating import calibrate, cross_calibrate
 from torchlht.errors import ConfigError
-from torchlht.evaluation import evaluate, part_for, predictions, run_set
-from torchlht.model import Model
-from torchlht.prediction import Prediction
+from torchlht.heads.prediction import Prediction
+from torchlht.learn.calibrating import calibrate, cross_calibrate
+from torchlht.measure.evaluation import evaluate, part_for, predictions, run_set
+from torchlht.measure.operating import Decisions, operating_point
 
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 RISKS = (0.01, 0.05, 0.1)

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 import torchlht
-from torchlht.methods.base import Neck
-from torchlht.prediction import Prediction
+from torchlht.heads.method import Neck
+from torchlht.heads.prediction import Prediction
 
 TREES = {
     "CUB": (200, 38, 13),

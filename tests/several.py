@@ -24,17 +24,16 @@ from safetensors import safe_open
 from torch.nn.parallel import DistributedDataParallel
 
 import torchlht.commands.inference
-import torchlht.fitting
+import torchlht.learn.fitting
 from torchlht import TrainArgs, train
-from torchlht.backbones import create_backbone
+from torchlht.answer.backbones import create_backbone
+from torchlht.answer.model import Model
 from torchlht.cli import main
-from torchlht.data.loading import FeatureSet
-from torchlht.evaluation import measure
-from torchlht.fitting import cut
-from torchlht.methods import Estimator, create_method, find_method, list_methods, method_options
-from torchlht.methods.base import BatchNorm
-from torchlht.model import Model
-from torchlht.steps import Step
+from torchlht.data.batches import FeatureSet
+from torchlht.heads.method import BatchNorm, Estimator, create_method, find_method, list_methods, method_options
+from torchlht.learn.fitting import cut
+from torchlht.learn.steps import Step
+from torchlht.measure.evaluation import measure
 from trees import normal, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
@@ -50,7 +49,7 @@ OPTIONS = {
 def run_train(job: dict[str, Any]) -> None:
     """Train with `args`, or go on with `resume`; with `die_after` the process kills itself after so many checkpoints."""
     if count := job.get("die_after"):
-        save = torchlht.fitting.save_checkpoint
+        save = torchlht.learn.fitting.save_checkpoint
 
         def save_and_die(*args: Any) -> None:
             nonlocal count
@@ -59,7 +58,7 @@ def run_train(job: dict[str, Any]) -> None:
             if not count:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        torchlht.fitting.save_checkpoint = save_and_die
+        torchlht.learn.fitting.save_checkpoint = save_and_die
     if "resume" in job:
         train(TrainArgs(resume=Path(job["resume"]), quiet=True, accelerator="cpu"))
     else:

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import Method, create_method, method_options
+from torchlht.heads.method import Method, create_method, method_options
+from torchlht.hierarchy.tree import Hierarchy
 
 torch.set_num_threads(1)  # the tensors here are tiny
 

@@ -14,13 +14,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchlht.answer import decide as decide
-    from torchlht.args import CompareArgs as CompareArgs
-    from torchlht.args import TrainArgs as TrainArgs
-    from torchlht.comparison import compare as compare
-    from torchlht.data import Mask as Mask
-    from torchlht.data import Samples as Samples
-    from torchlht.data import read_data as read_data
+    from torchlht.answer.model import Model as Model
+    from torchlht.answer.model import load as load
+    from torchlht.data.masking import Mask as Mask
+    from torchlht.data.reading import read_data as read_data
+    from torchlht.data.samples import Samples as Samples
     from torchlht.errors import BackboneError as BackboneError
     from torchlht.errors import ConfigError as ConfigError
     from torchlht.errors import DataError as DataError
@@ -29,47 +27,49 @@ if TYPE_CHECKING:
     from torchlht.errors import LHTError as LHTError
     from torchlht.errors import MissingExtraError as MissingExtraError
     from torchlht.errors import RunError as RunError
-    from torchlht.evaluation import evaluate as evaluate
-    from torchlht.hierarchy import Hierarchy as Hierarchy
-    from torchlht.methods import LHTHead as LHTHead
-    from torchlht.methods import Method as Method
-    from torchlht.methods import create_method as create_method
-    from torchlht.methods import list_methods as list_methods
-    from torchlht.methods import register as register
-    from torchlht.metrics import HierarchyMetrics as HierarchyMetrics
-    from torchlht.model import Model as Model
-    from torchlht.model import load as load
-    from torchlht.prediction import Prediction as Prediction
-    from torchlht.training import train as train
+    from torchlht.heads.method import Method as Method
+    from torchlht.heads.method import create_method as create_method
+    from torchlht.heads.method import list_methods as list_methods
+    from torchlht.heads.method import register as register
+    from torchlht.heads.methods.lht import LHTHead as LHTHead
+    from torchlht.heads.prediction import Prediction as Prediction
+    from torchlht.heads.rules import decide as decide
+    from torchlht.hierarchy.tree import Hierarchy as Hierarchy
+    from torchlht.lab.comparison.grid import compare as compare
+    from torchlht.lab.options import CompareArgs as CompareArgs
+    from torchlht.learn.options import TrainArgs as TrainArgs
+    from torchlht.learn.training import train as train
+    from torchlht.measure.evaluation import evaluate as evaluate
+    from torchlht.measure.metrics import HierarchyMetrics as HierarchyMetrics
 
 _HOMES = {
     "BackboneError": "errors",
-    "CompareArgs": "args",
+    "CompareArgs": "lab.options",
     "ConfigError": "errors",
     "DataError": "errors",
     "DivergedError": "errors",
-    "Hierarchy": "hierarchy",
+    "Hierarchy": "hierarchy.tree",
     "HierarchyError": "errors",
-    "HierarchyMetrics": "metrics",
+    "HierarchyMetrics": "measure.metrics",
     "LHTError": "errors",
-    "LHTHead": "methods",
-    "Mask": "data",
-    "Method": "methods",
+    "LHTHead": "heads.methods.lht",
+    "Mask": "data.masking",
+    "Method": "heads.method",
     "MissingExtraError": "errors",
-    "Model": "model",
-    "Prediction": "prediction",
+    "Model": "answer.model",
+    "Prediction": "heads.prediction",
     "RunError": "errors",
-    "Samples": "data",
-    "TrainArgs": "args",
-    "compare": "comparison",
-    "create_method": "methods",
-    "decide": "answer",
-    "evaluate": "evaluation",
-    "list_methods": "methods",
-    "load": "model",
-    "read_data": "data",
-    "register": "methods",
-    "train": "training",
+    "Samples": "data.samples",
+    "TrainArgs": "learn.options",
+    "compare": "lab.comparison.grid",
+    "create_method": "heads.method",
+    "decide": "heads.rules",
+    "evaluate": "measure.evaluation",
+    "list_methods": "heads.method",
+    "load": "answer.model",
+    "read_data": "data.reading",
+    "register": "heads.method",
+    "train": "learn.training",
 }
 
 __all__ = sorted(_HOMES)

@@ -10,26 +10,12 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from torchlht import show
-from torchlht.args import (
-    CalibrateArgs,
-    CompareArgs,
-    EvaluateArgs,
-    ExportArgs,
-    HierarchyArgs,
-    LowshotArgs,
-    MethodsArgs,
-    PackArgs,
-    PredictArgs,
-    PrepareArgs,
-    PreviewArgs,
-    ReportArgs,
-    ReproduceArgs,
-    ReproduceListArgs,
-    TrainArgs,
-    preset,
-)
+from torchlht import console
+from torchlht.commands.look_options import HierarchyArgs, MethodsArgs, PackArgs, PrepareArgs, PreviewArgs
+from torchlht.commands.use_options import CalibrateArgs, EvaluateArgs, ExportArgs, PredictArgs, ReportArgs
 from torchlht.errors import LHTError, suggestion
+from torchlht.lab.options import CompareArgs, LowshotArgs, ReproduceArgs, ReproduceListArgs
+from torchlht.learn.options import TrainArgs, preset
 
 
 class Command(NamedTuple):
@@ -130,10 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         module, function = COMMANDS[name].function.split(":")
         getattr(importlib.import_module(f"torchlht.commands.{module}"), function)(options)
     except LHTError as error:
-        show.notes.print(f"lht: {error}", soft_wrap=True)
+        console.notes.print(f"lht: {error}", soft_wrap=True)
         raise SystemExit(2) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
     except KeyboardInterrupt:
-        show.notes.print("lht: interrupted; lht train --resume RUN goes on with a run, and lht compare … --resume")
+        console.notes.print("lht: interrupted; lht train --resume RUN goes on with a run, and lht compare … --resume")
         raise SystemExit(130) from None

@@ -24,21 +24,22 @@ import torch
 from PIL import Image
 from torchvision.datasets import CIFAR100
 
-from torchlht.backbones import create_backbone
+from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
 from torchlht.commands.inference import expand
-from torchlht.data import NAMES, Mask, read_data
-from torchlht.data.benchmarks import BENCHMARKS, prepare_benchmark
-from torchlht.data.benchmarks.archive import shipped_tree
-from torchlht.data.benchmarks.vision import PlainUnpickler, taxa
 from torchlht.data.images import find_problems, open_image
+from torchlht.data.masking import Mask
 from torchlht.data.packed import split_address
-from torchlht.data.preview import contact_sheet
+from torchlht.data.reading import NAMES, read_data
 from torchlht.data.samples import Samples
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import ConfigError, DataError
-from torchlht.features import frozen_features
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.benchmarks.archive import shipped_tree
+from torchlht.lab.benchmarks.prepare import BENCHMARKS, prepare_benchmark
+from torchlht.lab.benchmarks.vision import PlainUnpickler, taxa
+from torchlht.measure.features import frozen_features
+from torchlht.show.preview import contact_sheet
 
 
 def jpeg() -> bytes:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from torchlht.cli import main
-from torchlht.methods import list_methods
+from torchlht.heads.method import list_methods
 
 
 def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Path, capsys) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 import torchlht
 import torchlht.data
 from torchlht.cli import COMMANDS, main
-from torchlht.data.demo import write_demo
+from torchlht.lab.demo import write_demo
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,7 +90,7 @@ def test_every_command_is_in_the_readme() -> None:
 
 def test_the_method_of_contributing_and_its_tests_work(embeddings: Path, tmp_path: Path, capsys) -> None:
     """The example is real: its own tests pass, and the command line trains it."""
-    from torchlht.methods import base
+    from torchlht.heads import method as base
 
     method, tests = blocks("CONTRIBUTING.md", "python")
     assert 35 <= len(method.splitlines()) <= 50

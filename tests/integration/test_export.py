@@ -19,19 +19,19 @@ from PIL import Image
 from torch import Tensor
 
 from torchlht import list_methods
-from torchlht.answer import fit_calibration
-from torchlht.args import ExportArgs
-from torchlht.backbones import create_backbone
+from torchlht.answer.backbones import create_backbone
+from torchlht.answer.calibration import fit_calibration
+from torchlht.answer.exported.read import OnnxModel, read_exported
+from torchlht.answer.exported.write import export_onnx, export_torch, samples
+from torchlht.answer.model import Model
+from torchlht.answer.predictor import Predictor
 from torchlht.cli import main
 from torchlht.commands.exporting import run_export
+from torchlht.commands.use_options import ExportArgs
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import ConfigError, LHTError, RunError
-from torchlht.exported import OnnxModel, export_onnx, export_torch, read_exported
-from torchlht.exported.write import samples
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import method_options
-from torchlht.model import Model
-from torchlht.predictor import Predictor
+from torchlht.heads.method import method_options
+from torchlht.hierarchy.tree import Hierarchy
 from trees import random_method
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_predict.py"

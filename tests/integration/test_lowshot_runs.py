@@ -13,10 +13,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import torchlht
-from torchlht.args import LowshotArgs, TrainArgs
 from torchlht.cli import main
-from torchlht.hierarchy import Hierarchy
-from torchlht.lowshot import lowshot
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.lowshot.running import lowshot
+from torchlht.lab.options import LowshotArgs
+from torchlht.learn.options import TrainArgs
 
 KINDS, FIRST = ["Gull", "Wren", "Tern", "Auk"], ["Black", "Common", "Ivory", "Least", "Royal"]
 NAMES = [f"{one}_{kind}" for kind in KINDS for one in FIRST]
@@ -123,7 +124,7 @@ def test_the_linear_backbone_trains_slowly_saves_loads_and_resumes(embeddings: P
 def test_a_killed_training_on_the_linear_backbone_ends_with_the_same_weights(
     embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchlht import fitting
+    from torchlht.learn import fitting
 
     options = {"backbone": "linear", "batch_size": 32, "width": 24, "quiet": True, "track": False, "epochs": 4}
     whole = torchlht.train(TrainArgs(str(embeddings), tmp_path / "whole", **options))

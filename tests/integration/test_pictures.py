@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 import torchlht
-import torchlht.training
+import torchlht.learn.training
 from torchlht import TrainArgs, train
 from torchlht.cli import main
-from torchlht.data.demo import SPECIES, draw_bird, write_demo
+from torchlht.lab.birds import SPECIES
+from torchlht.lab.demo import draw_bird, write_demo
 
 
 def quick(data: Path | str, out: Path, **options: object) -> TrainArgs:
@@ -58,7 +59,7 @@ def test_a_compiled_backbone_learns_the_same(pictures: Path, tmp_path: Path, mon
     """Traced and run as graphs, without the minute that it takes to make code from them."""
     traced = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
     monkeypatch.setattr(torch.nn.Module, "compile", traced)
-    monkeypatch.setattr(torchlht.training, "check_compiler", lambda device: None)
+    monkeypatch.setattr(torchlht.learn.training, "check_compiler", lambda device: None)
     runs = [train(quick(pictures, tmp_path / str(how), backbone="small", image_size=16, compile=how)) for how in (False, True)]
     losses = [np.loadtxt(run / "history.csv", delimiter=",", skiprows=1)[:, 2] for run in runs]
     np.testing.assert_allclose(*losses, rtol=1e-3)
@@ -68,7 +69,7 @@ def test_a_compiled_backbone_learns_the_same(pictures: Path, tmp_path: Path, mon
 def test_frozen_features_are_computed_once(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"backbone": "efficientnet_lite0", "freeze": True, "image_size": 64, "mask": 0.5, "epochs": 5}
     first = train(quick(pictures, tmp_path / "first", **options))
-    monkeypatch.setattr("torchlht.features._compute", lambda *_: pytest.fail("the features were computed again"))
+    monkeypatch.setattr("torchlht.measure.features._compute", lambda *_: pytest.fail("the features were computed again"))
     second = train(quick(pictures, tmp_path / "second", method="multihead", **options))
     monkeypatch.undo()
     for run in (first, second):
@@ -83,8 +84,8 @@ def test_frozen_features_are_computed_once(pictures: Path, tmp_path: Path, monke
 def test_frozen_features_are_computed_again_when_a_picture_changes(pictures: Path, tmp_path: Path) -> None:
     from PIL import Image
 
-    from torchlht.backbones import create_backbone
-    from torchlht.features import cache_path
+    from torchlht.answer.backbones import create_backbone
+    from torchlht.measure.features import cache_path
 
     backbone = create_backbone("small")
     spec = backbone.preprocess.resized(16)

@@ -16,47 +16,36 @@ from matplotlib.text import Text
 from PIL import Image
 from torch import Tensor, nn
 
-from torchlht.args import TrainArgs
-from torchlht.backbones import Backbone, SmallNet, create_backbone
-from torchlht.data.loading import FeatureSet, ImageSet
+from torchlht.answer.backbones import Backbone, SmallNet, create_backbone
+from torchlht.answer.model import Model
+from torchlht.answer.runs import Run
+from torchlht.data.batches import FeatureSet, ImageSet
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import ConfigError, DataError, RunError
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import Method, create_method
-from torchlht.metrics import HierarchyMetrics
-from torchlht.model import Model
-from torchlht.prediction import Prediction
-from torchlht.report import (
-    attribute_figure,
-    class_maps,
-    confusion_figure,
-    confusion_matrix,
-    cosine_similarity,
-    figure_png,
-    gamma_figure,
-    gradcam,
-    gradcam_figure,
-    mean_class_recall,
+from torchlht.heads.method import Method, create_method
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import sum_children
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.training import train
+from torchlht.measure.metrics import HierarchyMetrics
+from torchlht.show.figures import transitions
+from torchlht.show.figures.attributes import attribute_figure, cosine_similarity, read_class_attributes, similarity_test
+from torchlht.show.figures.confusion import confusion_figure, confusion_matrix, mean_class_recall
+from torchlht.show.figures.curves import gamma_figure, read_gamma
+from torchlht.show.figures.gradcam import as_batch, class_maps, gradcam, presentable, visible
+from torchlht.show.figures.overlays import gradcam_figure
+from torchlht.show.figures.transitions import (
     mean_transition,
     mean_transitions,
-    members,
-    predictions,
-    read_class_attributes,
-    read_gamma,
-    run_inputs,
-    save_figure,
-    similarity_test,
-    taxonomy_order,
+    on_tree,
+    ordered,
+    superscript,
     transition_figure,
     transition_panels,
-    transitions,
 )
-from torchlht.report.gradcam import as_batch, presentable, visible
-from torchlht.report.look import fitting, groups, plain, spread
-from torchlht.report.transitions import on_tree, ordered, superscript
-from torchlht.runs import Run
-from torchlht.training import train
-from torchlht.transition import sum_children
+from torchlht.show.inputs import members, predictions, run_inputs
+from torchlht.show.look import figure_png, fitting, groups, plain, save_figure, spread, taxonomy_order
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))

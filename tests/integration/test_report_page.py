@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from torchlht.args import TrainArgs
 from torchlht.cli import main
 from torchlht.errors import ConfigError, DataError, RunError
-from torchlht.report import write_report
-from torchlht.training import train
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.training import train
+from torchlht.show.page import write_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [

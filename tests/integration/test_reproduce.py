@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from torchlht.args import ReproduceArgs
 from torchlht.cli import main
-from torchlht.data.benchmarks import BENCHMARKS
 from torchlht.errors import RunError
-from torchlht.hierarchy import Hierarchy
-from torchlht.reproduction.running import reproduce
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.benchmarks.prepare import BENCHMARKS
+from torchlht.lab.options import ReproduceArgs
+from torchlht.lab.reproduction.running import reproduce
 
 CUB = Hierarchy.read(Path(__file__).parents[2] / "src/torchlht/trees/cub.json")
 DIAGNOSES = ["NV", "MEL", "BKL", "DF", "VASC", "BCC", "AKIEC"]

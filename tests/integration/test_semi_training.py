@@ -14,12 +14,13 @@ import yaml
 from safetensors.torch import load_file
 
 import torchlht
-from torchlht import TrainArgs, fitting, train, training
-from torchlht.args import CommonArgs, CompareArgs
+from torchlht import TrainArgs, train
 from torchlht.cli import main
-from torchlht.comparison import compare
 from torchlht.errors import DataError
-from torchlht.methods import method_options
+from torchlht.heads.method import method_options
+from torchlht.lab.comparison.grid import compare
+from torchlht.lab.options import CommonArgs, CompareArgs
+from torchlht.learn import fitting, training
 
 KINDS = ["propagate", "posterior", "both"]
 SPECIES, TRAIN, TEST = 8, 20, 8

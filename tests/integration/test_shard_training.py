@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import torchlht
-from torchlht import TrainArgs, fitting, train
-from torchlht.backbones import create_backbone
+from torchlht import TrainArgs, train
+from torchlht.answer.backbones import create_backbone
 from torchlht.cli import main
 from torchlht.data.images import open_image
 from torchlht.data.packing import pack
-from torchlht.features import frozen_features
+from torchlht.learn import fitting
+from torchlht.measure.features import frozen_features
 
 LEVELS = "order,family,species"
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import torchlht
 from torchlht import TrainArgs, train
 from torchlht.cli import main
-from torchlht.methods import method_options
+from torchlht.heads.method import method_options
 
 FINISHED = {"config.yaml", "hierarchy.json", "history.csv", "metrics.json", "model.safetensors", "split.json"}
 

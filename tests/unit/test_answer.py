@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.answer import RULES, ancestors_of, decide
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
-from torchlht.prediction import Prediction
-from torchlht.transition import TreeTransition
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import RULES, ancestors_of, decide
+from torchlht.heads.transition.core import TreeTransition
+from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Rule
 from trees import hierarchies, normal, quick, random_hierarchy, seeds
 

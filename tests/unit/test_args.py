@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from torchlht.args import TrainArgs, preset
 from torchlht.cli import find_command, parse, usage
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, LHTError
+from torchlht.learn.options import TrainArgs, preset
 
 
 def test_the_paper_preset_is_the_published_configuration() -> None:

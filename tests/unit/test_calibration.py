@@ -12,12 +12,11 @@ from hypothesis import given
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchlht.answer import Calibration, fit_calibration, risk_curve
-from torchlht.answer.calibration import FEW, FILE, scaled, temperature
-from torchlht.answer.risk import GRID, RiskCurve, losses
+from torchlht.answer.calibration import FEW, FILE, Calibration, fit_calibration, scaled, temperature
+from torchlht.answer.risk import GRID, RiskCurve, losses, risk_curve
 from torchlht.errors import ConfigError, DataError, RunError
-from torchlht.hierarchy import Hierarchy
-from torchlht.prediction import Prediction
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, quick, random_hierarchy, random_labels, seeds
 
 Floats = NDArray[np.float64]

@@ -9,12 +9,12 @@ import pytest
 
 from torchlht.cli import main
 from torchlht.commands.training import option_texts
-from torchlht.methods import find_method, list_methods, method_options
+from torchlht.heads.method import find_method, list_methods, method_options
 
 
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchlht.show.out._width", 400)
+    monkeypatch.setattr("torchlht.console.out._width", 400)
 
 
 def test_every_method_is_listed_with_a_line_its_origin_and_its_size_on_the_birds_tree(wide: None, capsys) -> None:

@@ -11,18 +11,19 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from torchlht.args import CompareArgs
-from torchlht.comparison import tuning
-from torchlht.comparison.contenders import Contender, find_contenders, run_name
-from torchlht.comparison.grid import cells, tuning_cells
-from torchlht.comparison.grid import judge as judge_trials
-from torchlht.comparison.plot import draw_accuracy
-from torchlht.comparison.results import COLUMNS, document, read_results, spread, verdicts, write_results
-from torchlht.comparison.tuning import Candidate, Trial, candidates, choose, summary, trial, write_account
-from torchlht.comparison.verdict import interval, judge
 from torchlht.errors import ConfigError, MissingExtraError
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import Logistic, list_methods
+from torchlht.heads.method import list_methods
+from torchlht.heads.methods.logistic import Logistic
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.comparison import tuning
+from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name
+from torchlht.lab.comparison.grid import cells, tuning_cells
+from torchlht.lab.comparison.grid import judge as judge_trials
+from torchlht.lab.comparison.plot import draw_accuracy
+from torchlht.lab.comparison.results import COLUMNS, document, read_results, spread, verdicts, write_results
+from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, summary, trial, write_account
+from torchlht.lab.options import CompareArgs
+from torchlht.measure.verdict import interval, judge
 
 TREE = Hierarchy.from_parents([[0, 0, 1, 1]])
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from torchlht.data import read_data
-from torchlht.data.embeddings import read_features
+from torchlht.data.reading import read_data
 from torchlht.data.samples import Samples, draw, draw_fold, draw_share, hold_out_test, with_split
+from torchlht.data.sources.embeddings import read_features
 from torchlht.errors import DataError, HierarchyError
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
 
 LEVELS = ("order", "family", "species")
 BIRDS = Hierarchy.from_paths(

@@ -18,19 +18,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.answer import Calibration, fit_calibration
-from torchlht.answer.calibration import kind_of
+from torchlht.answer.backbones import create_backbone
+from torchlht.answer.calibration import Calibration, fit_calibration, kind_of
+from torchlht.answer.exported import write
+from torchlht.answer.exported.metadata import describe, output_names, own_rule, parse
+from torchlht.answer.exported.quiet import first_line, quietly
+from torchlht.answer.exported.read import Exported, OnnxModel, read_exported
+from torchlht.answer.exported.write import FORMATS, Written, check_rule, export_onnx, export_torch, samples, write_exported
+from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
-from torchlht.backbones import create_backbone
 from torchlht.commands.exporting import beside, summary
 from torchlht.errors import ConfigError, HierarchyError, LHTError, MissingExtraError, RunError
-from torchlht.exported import Exported, OnnxModel, Written, export_onnx, export_torch, read_exported, write, write_exported
-from torchlht.exported.metadata import describe, output_names, own_rule, parse
-from torchlht.exported.quiet import first_line, quietly
-from torchlht.exported.write import FORMATS, check_rule, samples
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import create_method
-from torchlht.model import Model
+from torchlht.heads.method import create_method
+from torchlht.hierarchy.tree import Hierarchy
 from trees import paths, random_hierarchy, random_method
 
 TREE = random_hierarchy(np.random.default_rng(0), (6, 3, 2))

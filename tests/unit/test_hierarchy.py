@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlht.errors import DataError, Fault, HierarchyError, summarise
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
 
 BIRDS = [
     ("Charadriiformes", "Laridae", "Ivory Gull"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchlht.errors import DataError, HierarchyError
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
 
 LEVELS = ("order", "family", "species")
 BIRDS = Hierarchy.from_paths(

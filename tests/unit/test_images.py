@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from torchlht.data import batches as loading
 from torchlht.data import images as images_module
-from torchlht.data import loading
+from torchlht.data.batches import FeatureSet, ImageSet, epoch_batches, load, sample_set
 from torchlht.data.images import check_images, find_problems, images_in, is_image, open_image
-from torchlht.data.loading import FeatureSet, ImageSet, epoch_batches, load, sample_set
-from torchlht.data.preview import contact_sheet
 from torchlht.data.samples import Samples
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise, paper_preprocess, random_crop
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import cache_dir
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.show.preview import contact_sheet
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 

@@ -14,19 +14,20 @@ import pytest
 import torch
 from scipy.stats import t as student
 
-from torchlht.args import LowshotArgs
-from torchlht.backbones import create_backbone
+from torchlht.answer.backbones import create_backbone
 from torchlht.cli import main
-from torchlht.data import Samples, read_data
+from torchlht.data.reading import read_data
+from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError
-from torchlht.hierarchy import Hierarchy
-from torchlht.lowshot import grouping, lsd, ppa
-from torchlht.lowshot.grouping import assign, commonest, group, kmeans, restrict
-from torchlht.lowshot.protocol import make_protocol, ranks, target_names, write_source
-from torchlht.lowshot.prototypes import by_cosine, hit_rate
-from torchlht.lowshot.results import Row, collect, document, summary, write_rows
-from torchlht.lowshot.vectors import bucket, name_vectors, pieces, spelled, words
-from torchlht.methods import create_method
+from torchlht.heads.method import create_method
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.lowshot import grouping, lsd, ppa
+from torchlht.lab.lowshot.grouping import assign, commonest, group, kmeans, restrict
+from torchlht.lab.lowshot.protocol import make_protocol, ranks, target_names, write_source
+from torchlht.lab.lowshot.prototypes import by_cosine, hit_rate
+from torchlht.lab.lowshot.results import Row, collect, document, summary, write_rows
+from torchlht.lab.lowshot.vectors import bucket, name_vectors, pieces, spelled, words
+from torchlht.lab.options import LowshotArgs
 from trees import naive_cross_entropy, normal, random_hierarchy, random_labels, random_method
 
 BIRDS = ["Black_footed_Albatross", "Laysan_Albatross", "Sooty_Albatross", "Ivory_Gull", "Herring_Gull", "Western_Gull"]
@@ -177,7 +178,7 @@ def test_a_word_that_fewer_names_have_weighs_more():
 
 def test_vectors_and_groups_are_the_same_in_every_process():
     code = (
-        "import hashlib; from torchlht.lowshot.vectors import spelled; from torchlht.lowshot.grouping import group;"
+        "import hashlib; from torchlht.lab.lowshot.vectors import spelled; from torchlht.lab.lowshot.grouping import group;"
         f"names = {BIRDS!r}; v = spelled(names);"
         "print(hashlib.sha256(v.tobytes()).hexdigest(), group(names, v, (4, 2)).to_dict())"
     )

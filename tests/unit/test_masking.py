@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torchlht.data.masking import Mask
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
 
 CUB_SIZES = [30] * 194 + [29] * 6
 

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import (
+from torchlht.heads import method as base
+from torchlht.heads.method import (
     Estimator,
-    LHTHead,
     Method,
+    Neck,
     aliases_of,
-    base,
     create_method,
     find_method,
     list_methods,
@@ -28,9 +27,10 @@ from torchlht.methods import (
     register,
     variant,
 )
-from torchlht.methods.base import Neck
-from torchlht.prediction import Prediction
-from torchlht.transition import TransitionNetwork
+from torchlht.heads.methods.lht import LHTHead
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.networks import TransitionNetwork
+from torchlht.hierarchy.tree import Hierarchy
 from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 WIDTH, FEATURES, BATCH = 12, 6, 7

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.metrics import (
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.measure.metrics import (
     CalibrationError,
     FullPathAccuracy,
     HierarchicalDistance,
@@ -24,7 +25,6 @@ from torchlht.metrics import (
     MacroAUC,
     MistakeSeverity,
 )
-from torchlht.prediction import Prediction
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 # Finest 0, 1 under A; 2 under B; 3 under C. A and B under X; C under Y.

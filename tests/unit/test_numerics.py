@@ -13,11 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import LHTHead, Method, create_method
-from torchlht.methods.base import BatchNorm
-from torchlht.transition import Full, LowRank, TransitionNetwork, low_rank, propagate, sum_children
-from torchlht.transition.core import CONFUSION, kl_from_uniform, negative_entropy
+from torchlht.heads.method import BatchNorm, Method, create_method
+from torchlht.heads.methods.lht import LHTHead
+from torchlht.heads.transition import low_rank
+from torchlht.heads.transition.core import CONFUSION, kl_from_uniform, negative_entropy, propagate, sum_children
+from torchlht.heads.transition.networks import Full, LowRank, TransitionNetwork
+from torchlht.hierarchy.tree import Hierarchy
 from trees import normal, paths, random_hierarchy
 
 PARENTS = [0, 1, 0]  # finest classes 0 and 2 under coarse 0, class 1 alone under coarse 1

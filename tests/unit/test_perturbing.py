@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchlht.args import TrainArgs
 from torchlht.data.masking import Mask
-from torchlht.data.perturbing import Perturbation, rename_level, rewire, with_prior
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.perturbing import Perturbation, rename_level, rewire, with_prior
+from torchlht.learn.options import TrainArgs
 from trees import hierarchies, quick, random_hierarchy, seeds
 
 TREE = random_hierarchy(np.random.default_rng(0), (40, 6, 3))

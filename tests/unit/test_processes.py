@@ -10,14 +10,14 @@ import yaml
 from lightning_fabric import Fabric
 from torch._dynamo.exc import TorchDynamoException
 
-from torchlht.args import TrainArgs
-from torchlht.backbones import create_backbone, share_statistics
+from torchlht.answer.backbones import create_backbone, share_statistics
 from torchlht.errors import ConfigError, RunError
-from torchlht.fitting import cut
-from torchlht.launching import check_compiler, launch_id
-from torchlht.losses import masked_mean
+from torchlht.heads.losses import masked_mean
+from torchlht.learn.fitting import cut
+from torchlht.learn.launching import check_compiler, launch_id
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.training import open_run
 from torchlht.processes import Tally, objects_of_all, of_all, shared_count, shared_mean, together, world
-from torchlht.training import open_run
 
 
 def test_one_process_counts_for_itself() -> None:

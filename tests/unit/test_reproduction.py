@@ -10,17 +10,17 @@ from statistics import mean
 
 import pytest
 
-from torchlht.args import CommonArgs, ReproduceArgs
 from torchlht.cli import main
 from torchlht.commands.reproducing import runs
-from torchlht.comparison.contenders import find_contenders
 from torchlht.errors import ConfigError, DataError
-from torchlht.hierarchy import Hierarchy
-from torchlht.reproduction.experiments import EXPERIMENTS, Arm, Experiment, Part, find_experiment, list_experiments
-from torchlht.reproduction.figures import DRAWINGS, spaced
-from torchlht.reproduction.paper import Cell, paper_figures
-from torchlht.reproduction.running import Reproduction, find_data
-from torchlht.reproduction.tables import Figure, document, gain_lines, order_lines, table_header, table_rows
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.comparison.contenders import find_contenders
+from torchlht.lab.options import CommonArgs, ReproduceArgs
+from torchlht.lab.reproduction.experiments import EXPERIMENTS, Arm, Experiment, Part, find_experiment, list_experiments
+from torchlht.lab.reproduction.figures import DRAWINGS, spaced
+from torchlht.lab.reproduction.paper import Cell, paper_figures
+from torchlht.lab.reproduction.running import Reproduction, find_data
+from torchlht.lab.reproduction.tables import Figure, document, gain_lines, order_lines, table_header, table_rows
 
 ROOT = Path(__file__).parents[2]
 TREE = Hierarchy.from_parents([[0, 0, 1, 2, 2], [0, 0, 1]])

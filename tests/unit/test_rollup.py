@@ -12,24 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.answer import (
-    UNDECIDED,
-    Answer,
-    Decisions,
-    Named,
-    Restriction,
-    answer_levels,
-    decide,
-    name_all,
-    operating_curve,
-    operating_point,
-)
-from torchlht.answer.operating import information
-from torchlht.answer.rollup import confidences, rolled_up
+from torchlht.answer.named import Answer, Named, name_all
+from torchlht.answer.restriction import Restriction
+from torchlht.answer.rollup import UNDECIDED, answer_levels, confidences, rolled_up
 from torchlht.errors import ConfigError, DataError
-from torchlht.hierarchy import Hierarchy
-from torchlht.prediction import Prediction
-from torchlht.transition import sum_children
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import decide
+from torchlht.heads.transition.core import sum_children
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.measure.operating import Decisions, information, operating_curve, operating_point
 from trees import hierarchies, normal, quick, seeds
 
 # Two orders; the second family is alone in its order.

@@ -17,24 +17,27 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.losses import masked_cross_entropy, soft_cross_entropy, towards_uniform
-from torchlht.semi import Propagation, Semi, Targets, combine, graph, possible, posterior, propagate, schedule
-from torchlht.semi.graph import affinity, neighbours, spread
-from torchlht.semi.metric import even, whiten
-from torchlht.semi.propagation import (
+from torchlht.heads.losses import masked_cross_entropy, soft_cross_entropy, towards_uniform
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.semi import graph, schedule
+from torchlht.learn.semi.graph import affinity, neighbours, spread
+from torchlht.learn.semi.metric import even, whiten
+from torchlht.learn.semi.propagation import (
     POWER,
     POWERS,
     TYPICAL,
+    Propagation,
     choose_sharpness,
     class_means,
     fill_block,
     hidden_alike,
     one_hot,
+    propagate,
     squared_norms,
     with_ancestors,
 )
-from torchlht.semi.targets import MOST, Block, balance, find_blocks, known_shares
+from torchlht.learn.semi.schedule import Semi
+from torchlht.learn.semi.targets import MOST, Block, Targets, balance, combine, find_blocks, known_shares, possible, posterior
 from trees import hierarchies, normal, paths, quick, random_labels, seeds
 
 TREE = Hierarchy.from_parents([[0, 0, 0, 1, 1, 2, 2, 2], [0, 0, 1]])

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from torchlht import DataError, Hierarchy, read_data
-from torchlht.args import TrainArgs
 from torchlht.cli import main
+from torchlht.data.batches import ImageSet, load, set_batches
 from torchlht.data.images import find_problems, open_image
-from torchlht.data.loading import ImageSet, load, set_batches
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.places import as_url
-from torchlht.data.shards import expand_braces, is_shards
+from torchlht.data.sources.shards import expand_braces, is_shards
 from torchlht.data.streaming import LANES, ShardReader, lanes_of, lying, stream_batches, workers_for
 from torchlht.data.tars import Member
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import ConfigError
+from torchlht.learn.options import TrainArgs
 
 LEVELS = ["order", "family", "species"]
 
@@ -184,7 +184,7 @@ def test_shards_without_an_index_are_read_through_once(packed: Path, monkeypatch
         found = read_data(packed)
         assert (found.keys, found.images, found.hierarchy) == (with_index.keys, with_index.images, with_index.hierarchy)
         np.testing.assert_array_equal(found.labels, with_index.labels)
-        monkeypatch.setattr("torchlht.data.shards._scan", lambda *_: pytest.fail("read through again"))
+        monkeypatch.setattr("torchlht.data.sources.shards._scan", lambda *_: pytest.fail("read through again"))
 
 
 def test_shards_that_others_made(tmp_path: Path) -> None:
@@ -490,7 +490,7 @@ def test_a_picture_that_was_damaged_later_is_named_in_a_sentence(packed: Path, m
             "Caught DataError in worker process 0.\nOriginal Traceback:\n  …\ntorchlht.errors.DataError: x: cut off\n"
         )
 
-    monkeypatch.setattr("torchlht.data.loading.DataLoader", failing)
+    monkeypatch.setattr("torchlht.data.batches.DataLoader", failing)
     with pytest.raises(DataError, match=r"^x: cut off$"):
         list(load(streamed, []))
 

@@ -12,12 +12,15 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from torchlht.backbones import create_backbone
-from torchlht.comparison.contenders import Contender, find_contenders
-from torchlht.data.loading import FeatureSet, ImageSet
+from torchlht.answer.backbones import create_backbone
+from torchlht.answer.model import Model
+from torchlht.data.batches import FeatureSet, ImageSet
 from torchlht.data.transforms import Preprocess, centre_crop, decode
 from torchlht.errors import ConfigError
-from torchlht.methods import (
+from torchlht.heads.method import (
+    COMMON_OPTIONS,
+    BatchNorm,
+    Classifier,
     Estimator,
     InputNorm,
     Method,
@@ -26,11 +29,11 @@ from torchlht.methods import (
     list_methods,
     method_options,
     parse_options,
+    regularise,
 )
-from torchlht.methods.base import COMMON_OPTIONS, BatchNorm, Classifier, regularise
-from torchlht.model import Model
-from torchlht.prediction import Prediction
-from torchlht.steps import Averaged, Step, Target, noisy
+from torchlht.heads.prediction import Prediction
+from torchlht.lab.comparison.contenders import Contender, find_contenders
+from torchlht.learn.steps import Averaged, Step, Target, noisy
 from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 FEATURES, BATCH = 6, 10

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.losses import masked_cross_entropy
-from torchlht.methods import LHTHead
-from torchlht.prediction import Prediction
-from torchlht.transition import NETWORKS, DenseTransition, Transition, TreeTransition
+from torchlht.heads.losses import masked_cross_entropy
+from torchlht.heads.methods.lht import LHTHead
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import DenseTransition, Transition, TreeTransition
+from torchlht.heads.transition.networks import NETWORKS
+from torchlht.hierarchy.tree import Hierarchy
 from trees import normal, paths, random_hierarchy
 
 SIZES = (11, 7, 5, 3, 2)

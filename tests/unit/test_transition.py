@@ -12,24 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
-from torchlht.transition import (
-    NETWORKS,
-    DenseTransition,
-    Fixed,
-    Full,
-    LowRank,
-    LowRankTransition,
-    Prior,
-    Static,
-    TransitionNetwork,
-    TreeTransition,
-    create_transition,
-    low_rank,
-    propagate,
-    sum_children,
-    widened,
-)
+from torchlht.heads.transition import low_rank
+from torchlht.heads.transition.core import DenseTransition, TreeTransition, propagate, sum_children, widened
+from torchlht.heads.transition.low_rank import LowRankTransition, Prior
+from torchlht.heads.transition.networks import NETWORKS, Fixed, Full, LowRank, Static, TransitionNetwork, create_transition
+from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 WIDTH = 5

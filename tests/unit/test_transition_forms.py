@@ -12,24 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import create_method
-from torchlht.transition import (
-    Columns,
-    LowRank,
-    LowRankTransition,
-    Prior,
-    TiledTransition,
-    TruncatedTransition,
-    create_transition,
-    low_rank,
-    propagate,
-    sum_children,
-    tiled,
-    truncated,
-)
-from torchlht.transition.core import CONFUSION
-from torchlht.transition.networks import PLAIN, automatic
+from torchlht.heads.method import create_method
+from torchlht.heads.transition import low_rank, tiled, truncated
+from torchlht.heads.transition.core import CONFUSION, propagate, sum_children
+from torchlht.heads.transition.low_rank import LowRankTransition, Prior
+from torchlht.heads.transition.networks import PLAIN, LowRank, automatic, create_transition
+from torchlht.heads.transition.tiled import TiledTransition
+from torchlht.heads.transition.truncated import Columns, TruncatedTransition
+from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 WIDTH = 5

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from torchlht.answer.risk import RiskCurve, risk_curve
 from torchlht.answer.rollup import confidences
-from torchlht.answer.rules import decide
 from torchlht.errors import DataError, RunError
 from torchlht.files import write_json
-from torchlht.hierarchy import Hierarchy
-from torchlht.prediction import Prediction
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import decide
+from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Rule
 
 FILE = "calibration.json"

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
-from torchlht.prediction import Prediction
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Rule
 
 RUNNERS_UP = 3

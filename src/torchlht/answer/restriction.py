@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchlht.errors import ConfigError, DataError, suggestion
-from torchlht.hierarchy import Hierarchy
-from torchlht.prediction import Prediction
-from torchlht.transition import sum_children
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import sum_children
+from torchlht.hierarchy.tree import Hierarchy
 
 Bools = NDArray[np.bool_]
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

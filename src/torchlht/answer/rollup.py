@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.prediction import Prediction
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
 
 UNDECIDED = -1  # in the place of a class, or of a level, where nothing is answered
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchlht import show
-from torchlht.args import ExportArgs
-from torchlht.exported.write import SUFFIXES, Written, write_exported
-from torchlht.hierarchy import Hierarchy
+from torchlht import console
+from torchlht.answer.exported.write import SUFFIXES, Written, write_exported
+from torchlht.commands.use_options import ExportArgs
+from torchlht.hierarchy.tree import Hierarchy
 
 
 def run_export(args: ExportArgs) -> None:
     """Write a run as one file, ONNX or torch.export, with all it needs."""
     out = args.out or beside(args.run, SUFFIXES[args.to])
     written = write_exported(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)
-    show.say(summary(written))
+    console.say(summary(written))
     inputs = "FILE.npz" if written.metadata["preprocess"] is None else "PICTURE…"
-    show.say(f"next: lht predict {written.path} {inputs}")
+    console.say(f"next: lht predict {written.path} {inputs}")
 
 
 def beside(run: str, suffix: str) -> Path:

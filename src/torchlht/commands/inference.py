@@ -15,28 +15,28 @@ from typing import Any
 from lightning_fabric import Fabric
 from rich.table import Table
 
-from torchlht import show
-from torchlht.answer import Answer, Calibration, Candidate, Named
-from torchlht.answer.calibration import FEW
+from torchlht import console
+from torchlht.answer.calibration import FEW, Calibration
 from torchlht.answer.calibration import FILE as CALIBRATION
-from torchlht.answer.named import Wanted, wanted
-from torchlht.args import CalibrateArgs, EvaluateArgs, PredictArgs
-from torchlht.calibrating import calibrate, cross_calibrate
-from torchlht.data import NAMES, read_data
-from torchlht.data.embeddings import read_features
+from torchlht.answer.exported.read import READERS, read_exported
+from torchlht.answer.model import TREE, Model
+from torchlht.answer.named import Answer, Candidate, Named, Wanted, wanted
+from torchlht.answer.predictor import Predictor
+from torchlht.commands.use_options import CalibrateArgs, EvaluateArgs, PredictArgs
 from torchlht.data.images import Problem, find_problems, is_image
 from torchlht.data.packed import file_of
 from torchlht.data.places import is_there
-from torchlht.data.shards import is_shards
+from torchlht.data.reading import NAMES, read_data
+from torchlht.data.sources.embeddings import read_features
+from torchlht.data.sources.shards import is_shards
 from torchlht.data.tars import tar_of
 from torchlht.errors import ConfigError, DataError
-from torchlht.evaluation import evaluate
-from torchlht.exported.read import READERS, read_exported
-from torchlht.hierarchy import Hierarchy
-from torchlht.launching import make_fabric
-from torchlht.model import TREE, Model
-from torchlht.predictor import Predictor
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.calibrating import calibrate, cross_calibrate
+from torchlht.learn.launching import make_fabric
+from torchlht.measure.evaluation import evaluate
 from torchlht.processes import objects_of_all
+from torchlht.show import terminal
 
 
 def run_evaluate(args: EvaluateArgs) -> None:
@@ -55,13 +55,13 @@ def run_evaluate(args: EvaluateArgs) -> None:
     if args.json:
         print(json.dumps(metrics, indent=1))
         return
-    show.out.print(show.metrics_table(metrics))
-    show.say(show.metrics_sentence(metrics))
+    console.out.print(terminal.metrics_table(metrics))
+    console.say(terminal.metrics_sentence(metrics))
     if "answers" in metrics:
-        show.say(
+        console.say(
             "rolled up to the deepest class that is sure enough: share of samples answered at each level, wrong ones of them"
         )
-        show.out.print(show.answers_table(metrics["answers"]))
+        console.out.print(terminal.answers_table(metrics["answers"]))
 
 
 def run_calibrate(args: CalibrateArgs) -> None:
@@ -76,8 +76,8 @@ def run_calibrate(args: CalibrateArgs) -> None:
     if args.json:
         print(json.dumps(found.to_dict(tree), indent=1))
         return
-    show.say(calibration_text(found, tree))
-    show.say(f"kept in {Path(args.run) / CALIBRATION} · next: lht predict {args.run} FILE… --confidence 0.9")
+    console.say(calibration_text(found, tree))
+    console.say(f"kept in {Path(args.run) / CALIBRATION} · next: lht predict {args.run} FILE… --confidence 0.9")
 
 
 def calibration_text(found: Calibration, tree: Hierarchy) -> str:
@@ -179,7 +179,7 @@ def readable(fabric: Fabric, paths: list[Path], on_error: str) -> list[Path]:
         first = f"{problems[0].path} ({problems[0].reason})"
         raise DataError(f"{len(problems)} of {len(paths)} pictures cannot be read, the first is {first}; pass --on-error skip")
     for problem in problems if fabric.is_global_zero else ():
-        show.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
+        console.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
     bad = {problem.path for problem in problems}
     return [path for path in paths if str(path) not in bad]
 
@@ -199,9 +199,9 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
         else:
             cells = ["\n".join(f"{c.label} {c.probability:.0%}" for c in level.candidates) for level in named.levels]
         table.add_row(os.path.relpath(named.source, folder) + ("" if named.consistent else "\n(levels disagree)"), *cells)
-    show.out.print(table)
+    console.out.print(table)
     if asked.promise:
-        show.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({asked.promise})")
+        console.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({asked.promise})")
 
 
 def answer_texts(answer: Answer) -> tuple[str, str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from torchlht import show
-from torchlht.args import HierarchyArgs, PackArgs, PrepareArgs, PreviewArgs
-from torchlht.data import read_data
-from torchlht.data.benchmarks import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
+from torchlht import console
+from torchlht.commands.look_options import HierarchyArgs, PackArgs, PrepareArgs, PreviewArgs
 from torchlht.data.images import check_images, find_problems
 from torchlht.data.packing import pack, parse_size
-from torchlht.data.preview import contact_sheet
+from torchlht.data.reading import read_data
 from torchlht.errors import ConfigError, HierarchyError
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.benchmarks.prepare import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
+from torchlht.show import terminal
+from torchlht.show.preview import contact_sheet
 
 
 def read_hierarchy(args: HierarchyArgs) -> Hierarchy:
@@ -23,7 +24,7 @@ def read_hierarchy(args: HierarchyArgs) -> Hierarchy:
 
 def run_hierarchy_show(args: HierarchyArgs) -> None:
     """Draw a tree of classes with counts."""
-    show.say(show.draw_tree(read_hierarchy(args), args.file.name, args.depth))
+    console.say(terminal.draw_tree(read_hierarchy(args), args.file.name, args.depth))
 
 
 def run_hierarchy_check(args: HierarchyArgs) -> None:
@@ -31,27 +32,27 @@ def run_hierarchy_check(args: HierarchyArgs) -> None:
     try:
         tree = read_hierarchy(args)
     except HierarchyError as error:
-        show.notes.print(show.faults_text(error.source, error.faults), soft_wrap=True)
+        console.notes.print(terminal.faults_text(error.source, error.faults), soft_wrap=True)
         raise SystemExit(2) from None
-    show.say(f"{args.file}: no problems; {tree.describe()}")
+    console.say(f"{args.file}: no problems; {tree.describe()}")
 
 
 def run_preview(args: PreviewArgs) -> None:
     """Count what is in a dataset and draw a contact sheet by class."""
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
     samples = read_data(args.data, hierarchy=tree, levels=args.levels.split(",") if args.levels else None)
-    show.say(f"{args.data}   {show.samples_summary(samples)}")
+    console.say(f"{args.data}   {terminal.samples_summary(samples)}")
     if samples.images is None:
-        show.say("features only: no pictures to show")
+        console.say("features only: no pictures to show")
         return
     problems = find_problems(samples.images)
     for problem in problems[:10]:
-        show.say(f"unreadable: {problem.path} ({problem.reason})")
+        console.say(f"unreadable: {problem.path} ({problem.reason})")
     if problems:
-        show.say(f"{show.plural(len(problems), 'unreadable picture')}; train with --on-error skip to go on without")
+        console.say(f"{console.plural(len(problems), 'unreadable picture')}; train with --on-error skip to go on without")
     out = args.out or Path(f"preview-{samples.name}.png")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
-    show.say(f"contact sheet: {out}")
+    console.say(f"contact sheet: {out}")
 
 
 def run_pack(args: PackArgs) -> None:
@@ -61,27 +62,27 @@ def run_pack(args: PackArgs) -> None:
     samples = read_data(args.data, hierarchy=tree, levels=args.levels.split(",") if args.levels else None)
     samples, problems = check_images(samples, args.on_error)
     shards = pack(samples, args.out, size=size, per_shard=args.per_shard, seed=args.seed)
-    left_out = f"; left out {show.plural(len(problems), 'unreadable picture')}" if problems else ""
+    left_out = f"; left out {console.plural(len(problems), 'unreadable picture')}" if problems else ""
     total = sum(shard.stat().st_size for shard in shards)
-    show.say(f"{args.data}   {show.samples_summary(samples)}")
-    show.say(f"written to {args.out}: {show.plural(len(shards), 'shard')}, {total / 1e6:,.1f} MB{left_out}")
-    show.say(f"next: lht train {shlex.quote(str(args.out))}")
+    console.say(f"{args.data}   {terminal.samples_summary(samples)}")
+    console.say(f"written to {args.out}: {console.plural(len(shards), 'shard')}, {total / 1e6:,.1f} MB{left_out}")
+    console.say(f"next: lht train {shlex.quote(str(args.out))}")
 
 
 def run_prepare(args: PrepareArgs) -> None:
     """Check a benchmark's official archive and write its table and tree, or list the benchmarks."""
     if args.name == "list":
-        show.say(benchmarks_text())
+        console.say(benchmarks_text())
         return
     benchmark = find_benchmark(args.name)
     if args.root is None:
         raise ConfigError(f"lht data prepare {args.name} needs --root DIR; {benchmark.title} is had from {benchmark.where}")
     done = prepare(args.name, args.root, args.out, tree=args.tree, mode=args.mode, seed=args.seed)
     splits = " · ".join(f"{split} {done.splits[split]:,}" for split in ("train", "val", "test") if split in done.splits)
-    show.say(f"{benchmark.title}: {show.plural(sum(done.splits.values()), 'picture')} ({splits})")
-    show.say(done.tree.describe())
-    show.say(f"written to {done.table.parent}: {', '.join(path.name for path in done.written)}")
-    show.say(f"next: {next_step(args, done)}")
+    console.say(f"{benchmark.title}: {console.plural(sum(done.splits.values()), 'picture')} ({splits})")
+    console.say(done.tree.describe())
+    console.say(f"written to {done.table.parent}: {', '.join(path.name for path in done.written)}")
+    console.say(f"next: {next_step(args, done)}")
 
 
 def next_step(args: PrepareArgs, done: Prepared) -> str:

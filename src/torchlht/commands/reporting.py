@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchlht import show
-from torchlht.args import ReportArgs
-from torchlht.report.page import make_report
+from torchlht import console
+from torchlht.commands.use_options import ReportArgs
+from torchlht.show.page import make_report
 
 
 def run_report(args: ReportArgs) -> None:
@@ -19,6 +19,6 @@ def run_report(args: ReportArgs) -> None:
         workers=args.workers,
     )
     for sentence in made.missing:
-        show.say(f"left out: {sentence}")
+        console.say(f"left out: {sentence}")
     size = made.path.stat().st_size / 1e6
-    show.say(f"{made.path}   {size:.1f} MB · {show.plural(made.figures, 'figure')} · {made.seconds:.0f} s")
+    console.say(f"{made.path}   {size:.1f} MB · {console.plural(made.figures, 'figure')} · {made.seconds:.0f} s")

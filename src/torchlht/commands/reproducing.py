@@ -7,19 +7,19 @@ from pathlib import Path
 
 from rich.table import Table
 
-from torchlht import show
-from torchlht.args import CompareArgs, ReproduceArgs, ReproduceListArgs
+from torchlht import console
 from torchlht.errors import ConfigError
-from torchlht.reproduction.experiments import Experiment, list_experiments
+from torchlht.lab.options import CompareArgs, ReproduceArgs, ReproduceListArgs
+from torchlht.lab.reproduction.experiments import Experiment, list_experiments
 
 
 def run_reproduce(args: ReproduceArgs) -> None:
     """Run a table or figure of the paper again, and show it beside the paper's."""
-    from torchlht.reproduction.running import reproduce
+    from torchlht.lab.reproduction.running import reproduce
 
     out = reproduce(args)
     for part in shown(out):
-        show.say(part)
+        console.say(part)
 
 
 def shown(out: Path) -> Iterator[Table | str]:
@@ -49,8 +49,8 @@ def run_list(args: ReproduceListArgs) -> None:
     for experiment in found:
         count = f"{runs(experiment, 'full')} / {runs(experiment, 'small')}" if experiment.parts else "–"
         table.add_row(experiment.name, experiment.what, experiment.data, count)
-    show.out.print(table)
-    show.say("one of them: lht reproduce NAME --root ARCHIVE [--scale full|small]   ·   archives: lht data prepare list")
+    console.out.print(table)
+    console.say("one of them: lht reproduce NAME --root ARCHIVE [--scale full|small]   ·   archives: lht data prepare list")
 
 
 def runs(experiment: Experiment, scale: str) -> int:

@@ -8,15 +8,18 @@ from pathlib import Path
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 from rich.table import Table
 
-from torchlht import show
-from torchlht.args import CompareArgs, MethodsArgs, TrainArgs
-from torchlht.comparison import compare
-from torchlht.comparison.results import shown_results
+from torchlht import console
+from torchlht.answer.runs import read_metrics
+from torchlht.commands.look_options import MethodsArgs
 from torchlht.errors import ConfigError
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import aliases_of, create_method, find_method, list_methods, method_options, regularise
-from torchlht.runs import read_metrics
-from torchlht.training import train
+from torchlht.heads.method import aliases_of, create_method, find_method, list_methods, method_options, regularise
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.comparison.grid import compare
+from torchlht.lab.comparison.results import shown_results
+from torchlht.lab.options import CompareArgs
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.training import train
+from torchlht.show import terminal
 
 CUB = Path(__file__).parents[1] / "trees" / "cub.json"
 
@@ -30,19 +33,19 @@ def run_train(args: TrainArgs) -> None:
     rule = metrics["selection"]
     chosen = "fitted at once" if rule["rule"] == "at once" else f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']})"
     if "levels" in metrics:
-        show.out.print(show.metrics_table(metrics))
-        show.say(show.metrics_sentence(metrics))
+        console.out.print(terminal.metrics_table(metrics))
+        console.say(terminal.metrics_sentence(metrics))
         chosen += ", measured on test samples"
-    show.say(f"{chosen} · kept in {run}")
+    console.say(f"{chosen} · kept in {run}")
     inputs = "demo --limit 5" if args.data == "demo" else "FILE…"
-    show.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")
+    console.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")
 
 
 def run_compare(args: CompareArgs) -> None:
     """Train several methods on the same data, masks and seeds, and say which differences are real."""
     compare(args)
     for part in shown_results(args.out, args.data):
-        show.say(part)
+        console.say(part)
 
 
 def run_methods(args: MethodsArgs) -> None:
@@ -53,7 +56,7 @@ def run_methods(args: MethodsArgs) -> None:
         find_method(args.pattern)  # an alias, or a mistake
         names = [args.pattern]
     if len(names) == 1:
-        show.say(one_method(names[0], tree, args.in_features))
+        console.say(one_method(names[0], tree, args.in_features))
         return
     table = Table("method", "what it is", "from", title_justify="left")
     table.add_column("parameters", justify="right")
@@ -65,8 +68,8 @@ def run_methods(args: MethodsArgs) -> None:
             entry.paper or "–",
             parameters(name, tree, args.in_features),
         )
-    show.out.print(table)
-    show.say(f"parameters for {tree.describe()} on {args.in_features} features · options: lht methods NAME")
+    console.out.print(table)
+    console.say(f"parameters for {tree.describe()} on {args.in_features} features · options: lht methods NAME")
 
 
 def parameters(name: str, tree: Hierarchy, in_features: int) -> str:

@@ -16,7 +16,7 @@ from PIL import Image
 from torchlht.data.images import open_image
 from torchlht.data.packed import split_address
 from torchlht.data.samples import SPLITS, Samples, hashed
-from torchlht.data.shards import FORMAT, INDEX, TREE, Shard
+from torchlht.data.sources.shards import FORMAT, INDEX, TREE, Shard
 from torchlht.data.tars import BLOCK, SUFFIXES, Member, member_at, read_member, tar_of
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import write_json

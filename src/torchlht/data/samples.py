@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torchlht.data.packed import file_of
 from torchlht.data.places import state_of
 from torchlht.errors import DataError
-from torchlht.hierarchy import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -1,5 +1,5 @@
-"""The tree of classes: what it is (`core`), how it is put together (`build`), and the files it is read from (`read`)."""
+"""The tree of classes: what it is (`tree`), how it is put together (`rows`), and the files it is read from (`reading`)."""
 
-from torchlht.hierarchy.core import Hierarchy
+from torchlht.hierarchy.tree import Hierarchy
 
 __all__ = ["Hierarchy"]

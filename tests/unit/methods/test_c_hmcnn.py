@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import CHMCNN
-from torchlht.methods.c_hmcnn import ConstrainedPrediction
+from torchlht.heads.methods.c_hmcnn import CHMCNN, ConstrainedPrediction
+from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 SIZES = (8, 4, 2)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.methods import FGoN
-from torchlht.prediction import Prediction
+from torchlht.heads.methods.fgon import FGoN
+from torchlht.heads.prediction import Prediction
 from trees import naive_cross_entropy, normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (9, 5, 3)

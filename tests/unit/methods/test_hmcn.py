@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.methods import HMCN
-from torchlht.methods.hmcn import HMCNPrediction
+from torchlht.heads.methods.hmcn import HMCN, HMCNPrediction
 from trees import naive_cross_entropy, normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (7, 4, 2)

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import HRN
-from torchlht.methods.hrn import StatePrediction
+from torchlht.heads.methods.hrn import HRN, StatePrediction
+from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 SIZES = (8, 4, 2)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import HXE, create_method
+from torchlht.heads.method import create_method
+from torchlht.heads.methods.hxe import HXE
+from torchlht.hierarchy.tree import Hierarchy
 from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (9, 5, 3)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import Implied, create_method
+from torchlht.heads.method import create_method
+from torchlht.heads.methods.implied import Implied
+from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, quick, random_labels, random_method, seeds
 
 # coarse to middle: 0 has 0 and 1, 1 has 2, 2 has 3; middle to finest: 0 has 0 and 3, 1 has 2, 2 has 4, 3 has 1 and 5

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.methods import LHTCoarseToFine
+from torchlht.heads.methods.lht_c2f import LHTCoarseToFine
 from trees import naive_cross_entropy, normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (9, 5, 3)

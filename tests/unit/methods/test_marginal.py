@@ -9,8 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.methods import Flat, LHTHead, Marginal, Method, create_method
-from torchlht.transition import Fixed
+from torchlht.heads.method import Method, create_method
+from torchlht.heads.methods.flat import Flat
+from torchlht.heads.methods.lht import LHTHead
+from torchlht.heads.methods.marginal import Marginal
+from torchlht.heads.transition.networks import Fixed
 from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 SIZES = (9, 5, 3)

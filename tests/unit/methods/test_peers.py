@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from torchlht.errors import ConfigError, MissingExtraError
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import Estimator, HiClass, Logistic, create_method
+from torchlht.heads.method import Estimator, create_method
+from torchlht.heads.methods.hiclass import HiClass
+from torchlht.heads.methods.logistic import Logistic
+from torchlht.hierarchy.tree import Hierarchy
 from trees import normal, paths
 
 LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.hierarchy import Hierarchy
-from torchlht.methods import SoftLabels, create_method
-from torchlht.methods.soft_labels import soft_targets
+from torchlht.heads.method import create_method
+from torchlht.heads.methods.soft_labels import SoftLabels, soft_targets
+from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
 SIZES = (9, 5, 3)

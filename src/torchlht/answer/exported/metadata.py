@@ -1,0 +1,86 @@
+"""What travels in an exported file beside the network: one JSON object under the key `torchlht`.
+
+format, torchlht       1, and the version that wrote it
+method, backbone       names
+input                  {"kind": "picture" or "features", "shape": ["batch", 3, size, size] or ["batch", width]}, float32
+outputs, order         names of the levels, one output each; "fine first". Each gives log-probabilities (batch, classes)
+preprocess             as in config.yaml; null where the inputs are features
+hierarchy              the content of hierarchy.json
+calibration            the content of calibration.json; null where there is none
+temperatures, kind     per output, 1 without calibration; whether they scale a `softmax` or a `sigmoid`: `answer.calibration`
+rule                   how classes are chosen: argmax, backtrack or top_down, see `answer.rules`
+threshold              {"value": …, "promise": "confidence 0.9"}: what the probability of an answer has to reach; or null
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from typing import Any
+
+from torchlht.answer.calibration import Kind
+from torchlht.answer.model import Model
+from torchlht.answer.named import Wanted
+from torchlht.errors import RunError
+from torchlht.heads.method import Method
+from torchlht.heads.methods.hiclass import HiClass
+from torchlht.heads.methods.soft_labels import SoftLabels
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Rule
+
+KEY, FORMAT = "torchlht", 1
+FILE = f"{KEY}.json"  # inside a .pt2
+INPUT = "input"
+
+
+def describe(model: Model, kind: Kind, asked: Wanted) -> dict[str, Any]:
+    """The object for a model; `kind` is that of its probabilities, unless its calibration knows."""
+    tree, spec, calibration = model.hierarchy, model.preprocess, model.calibration
+    return {
+        "format": FORMAT,
+        "torchlht": importlib.metadata.version("torchlht"),
+        "method": model.method.name,
+        "backbone": model.backbone.name,
+        "input": {"kind": "picture" if spec else "features", "shape": ["batch", *sample_shape(model)]},
+        "outputs": list(tree.levels),
+        "order": "fine first",
+        "preprocess": spec.to_dict() if spec else None,
+        "hierarchy": tree.to_dict(),
+        "calibration": calibration.to_dict(tree) if calibration else None,
+        "temperatures": list(calibration.temperatures) if calibration else [1.0] * len(tree),
+        "kind": calibration.kind if calibration else kind,
+        "rule": own_rule(model.method),
+        "threshold": {"value": asked.threshold, "promise": asked.promise} if asked.promise else None,
+    }
+
+
+def sample_shape(model: Model) -> tuple[int, ...]:
+    """The shape of one input."""
+    return (3, model.preprocess.size, model.preprocess.size) if model.preprocess else (model.in_features,)
+
+
+def output_names(tree: Hierarchy) -> list[str]:
+    """What outputs are called: as their levels, unless the input has that name already."""
+    return [f"{level} level" if level == INPUT else level for level in tree.levels]
+
+
+def own_rule(method: Method) -> Rule:
+    """The rule that a method's own way of answering is, as answers themselves are not among the outputs."""
+    if isinstance(method, HiClass):
+        return "top_down"
+    return "backtrack" if isinstance(method, SoftLabels) else "argmax"
+
+
+def parse(text: str, source: str) -> dict[str, Any]:
+    """The object from a file. Raises RunError when it is none, or one that only a newer version knows."""
+    try:
+        values = json.loads(text)
+        version = int(values["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{source}: what lht export kept in it is damaged ({error!r}); export it again") from error
+    if version != FORMAT:
+        raise RunError(
+            f"{source}: written by torchlht {values.get('torchlht')} in format {version}; update torchlht to read it"
+        )
+    assert isinstance(values, dict)
+    return values

@@ -1,0 +1,219 @@
+"""A run as one file: traced once with a batch of any size, written beside, checked against the run, then given its name."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.answer.calibration import kind_of
+from torchlht.answer.exported.metadata import FILE, INPUT, KEY, describe, output_names, own_rule, sample_shape
+from torchlht.answer.exported.quiet import first_line, quietly
+from torchlht.answer.exported.read import Exported, OnnxModel, TorchProgram
+from torchlht.answer.model import Model
+from torchlht.answer.named import wanted
+from torchlht.errors import ConfigError, MissingExtraError, RunError
+from torchlht.files import replacing
+from torchlht.heads.method import InputNorm
+from torchlht.heads.methods.logistic import Logistic
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import decide
+
+Format = Literal["onnx", "torch"]
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
+TRACED, CHECKED = 3, (1, 2, 7)  # batch sizes; a size that got fixed in tracing shows in another one
+TOLERANCE = 1e-4  # of a probability
+DYNAMIC = {INPUT: {0: torch.export.Dim("batch", min=1)}}
+
+
+class Written(NamedTuple):
+    """A file that was written, what is kept in it, and the largest difference of a probability from the run's."""
+
+    path: Path
+    metadata: dict[str, Any]
+    difference: float
+
+
+def export_onnx(run: str | Path, out: str | Path, *, confidence: float | None = None, risk: float | None = None) -> Path:
+    """A run as one ONNX file with all that is needed to use it; see `write_exported`."""
+    return write_exported(run, out, to="onnx", confidence=confidence, risk=risk).path
+
+
+def export_torch(run: str | Path, out: str | Path, *, confidence: float | None = None, risk: float | None = None) -> Path:
+    """A run as one program of torch.export, .pt2, with all that is needed to use it; see `write_exported`."""
+    return write_exported(run, out, to="torch", confidence=confidence, risk=risk).path
+
+
+def write_exported(
+    run: str | Path,
+    out: str | Path,
+    *,
+    to: Format = "onnx",
+    confidence: float | None = None,
+    risk: float | None = None,
+    strict: bool = False,
+) -> Written:
+    """Write a run as one file and check it against the run; an earlier file of that name is replaced.
+
+    Args:
+        run: a finished run directory, or a model on the hub.
+        out: the file, ending in .onnx or .pt2.
+        to: `onnx` or `torch`.
+        confidence: keep this threshold in the file.
+        risk: keep the threshold for this share of wrong answers in the file.
+        strict: risk: count validation answers that no label can check as wrong.
+
+    Raises:
+        RunError: when there is no such run, it cannot be exported, or the file would say something else than the run.
+        ConfigError: for another ending, or a threshold that cannot be had.
+        MissingExtraError: for ONNX without the extra `export`.
+    """
+    path = Path(out)
+    if path.suffix.lower() != SUFFIXES[to]:
+        raise ConfigError(f"--out is {path}: a name that ends in {SUFFIXES[to]} is needed to read it again")
+    if path.is_dir():
+        raise ConfigError(f"--out is {path}, a folder: name a file")
+    if to == "onnx":
+        _need_onnx()
+    model = Model.from_pretrained(run)
+    asked = wanted(confidence, risk, "own", model.calibration, strict=strict)
+    said = model.look(samples(model, 8))
+    check_rule(model, said)
+    metadata = describe(model, kind_of(said.log_probs), asked)
+    text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
+    write, read = FORMATS[to]
+    what = f"method {model.method.name} on backbone {model.backbone.name}"
+    with replacing(path) as beside:
+        try:
+            with quietly():
+                write(traced(model), model, text, beside)
+                worst = difference(model, read(beside))
+        except Exception as error:  # exporters and what runs their files raise whatever happens inside them
+            raise RunError(f"{path}: {what} cannot be exported ({first_line(error)})") from error
+        if not worst <= TOLERANCE:  # or it is not a number
+            raise RunError(
+                f"{path}: not written, as {what} differs by {worst:.2g} in probability once it is exported; "
+                "try the other of --to onnx and --to torch"
+            )
+    return Written(path, metadata, worst)
+
+
+# ---- tracing and writing -------------------------------------------------------------------------------------------
+
+
+class LogProbs(nn.Module):
+    """A model's log-probabilities alone, fine first: exporters know tuples of tensors, not a `Prediction`."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+        """Pictures or features to one (B, C_k) tensor per level."""
+        prediction: Prediction = self.model(input)
+        return prediction.log_probs
+
+
+def traced(model: Model) -> torch.export.ExportedProgram:
+    """The model as a graph for batches of any size, without the places in files on this computer that it came from."""
+    program = torch.export.export(LogProbs(model).eval(), (samples(model, TRACED),), dynamic_shapes=DYNAMIC)
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)
+    return program
+
+
+def _write_onnx(program: torch.export.ExportedProgram, model: Model, text: str, path: Path) -> None:
+    names = output_names(model.hierarchy)
+    found = torch.onnx.export(
+        program,
+        dynamo=True,
+        input_names=[INPUT],
+        output_names=names,
+        dynamic_shapes=DYNAMIC,
+        custom_translation_table=precise_logarithms(),
+        verbose=False,
+    )
+    assert found is not None
+    graph = found.model.graph
+    for value in (*graph.initializers.values(), *(value for node in graph.all_nodes() for value in node.outputs)):
+        if value.name in names and not value.is_graph_output():  # a level may be called as something inside
+            value.name = f"inner {value.name}"
+    found.model.metadata_props[KEY] = text
+    found.save(path, external_data=False)
+
+
+def precise_logarithms() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Logarithms of probabilities close to 1 or 0 as torch has them: exporters write log(sigmoid(x)), which is 0 or -∞ there.
+
+    ONNX has no log1p, but log1p(e) = 2 atanh(e / (2 + e)).
+    """
+    op = importlib.import_module("onnxscript").opset18
+
+    def log_sigmoid(self: Any) -> Any:
+        return op.Sub(op.Min(self, 0.0), log1p(op.Exp(op.Neg(op.Abs(self)))))
+
+    def logaddexp(self: Any, other: Any) -> Any:
+        return op.Add(op.Max(self, other), log1p(op.Exp(op.Neg(op.Abs(op.Sub(self, other))))))
+
+    def log1p(e: Any) -> Any:
+        return op.Mul(op.Atanh(op.Div(e, op.Add(e, 2.0))), 2.0)
+
+    return {torch.ops.aten.log_sigmoid.default: log_sigmoid, torch.ops.aten.logaddexp.default: logaddexp}
+
+
+def _write_torch(program: torch.export.ExportedProgram, model: Model, text: str, path: Path) -> None:
+    with path.open("wb") as file:
+        torch.export.save(program, file, extra_files={FILE: text})
+
+
+Write = Callable[[torch.export.ExportedProgram, Model, str, Path], None]
+FORMATS: dict[Format, tuple[Write, Callable[[Path], Exported]]] = {
+    "onnx": (_write_onnx, OnnxModel.read),
+    "torch": (_write_torch, TorchProgram.read),
+}
+
+
+def _need_onnx() -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            raise MissingExtraError("exporting to ONNX", extra="export") from None
+
+
+# ---- checking ------------------------------------------------------------------------------------------------------
+
+
+def samples(model: Model, n: int) -> Tensor:
+    """(n, …) random inputs, the same for the same n; features on the scale that the model knows them."""
+    x = torch.randn(n, *sample_shape(model), generator=torch.Generator().manual_seed(n))
+    method = model.method
+    if isinstance(method, Logistic):
+        return method.mean + method.scale * x if model.preprocess is None else x
+    norm = next((module for module in method.modules() if isinstance(module, InputNorm)), None)
+    if model.preprocess is not None or norm is None or norm.running_mean is None or norm.running_var is None:
+        return x
+    return norm.running_mean + norm.running_var.sqrt() * x
+
+
+def check_rule(model: Model, said: Prediction) -> None:
+    """Raise RunError when a method answers by a rule that its file would not know, from what it said of some samples."""
+    by_rule = decide(Prediction(said.log_probs), model.hierarchy, own_rule(model.method))
+    if not torch.equal(by_rule.chosen(), said.chosen()):
+        raise RunError(f"method {model.method.name} answers in a way of its own, which exported files do not know")
+
+
+def difference(model: Model, exported: Exported) -> float:
+    """The largest difference of a probability between a model and its file, over batches of several sizes; NaN if one is."""
+    found = []
+    for n in CHECKED:
+        x = samples(model, n)
+        pairs = zip(model.look(x).log_probs, exported.look(x).log_probs, strict=True)
+        found += [(ours.exp() - theirs.exp()).abs().max() for ours, theirs in pairs]
+    return torch.stack(found).max().item()

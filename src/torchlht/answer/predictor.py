@@ -1,0 +1,118 @@
+"""`Predictor`: what a trained model and an exported one have in common: pictures or features in, answers in names out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from torchlht.answer.calibration import Calibration
+from torchlht.answer.named import Named, Wanted, name_all
+from torchlht.answer.restriction import Restriction
+from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
+from torchlht.errors import DataError
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import decide
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Rule
+
+Inputs = str | Path | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Image.Image]
+
+
+class Predictor(ABC):
+    """Turns inputs into a `Prediction`, and that into answers.
+
+    Attributes:
+        preprocess: how pictures are prepared; None where the inputs are features.
+        calibration: of the probabilities; None where there is none.
+        wanted: the threshold that an exported model was given; none otherwise.
+    """
+
+    preprocess: Preprocess | None
+    calibration: Calibration | None
+    wanted: Wanted = Wanted()
+
+    @property
+    @abstractmethod
+    def hierarchy(self) -> Hierarchy:
+        """The tree of classes."""
+
+    @property
+    @abstractmethod
+    def in_features(self) -> int:
+        """How many features a sample has, where the inputs are features."""
+
+    @abstractmethod
+    def look(self, x: Tensor) -> Prediction:
+        """Uncalibrated probabilities of a prepared batch, without gradients."""
+
+    def predict(
+        self,
+        inputs: Inputs,
+        *,
+        top: int = 5,
+        rule: Rule = "own",
+        only: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        batch_size: int = 64,
+    ) -> list[Named]:
+        """Named labels with probabilities at every level, calibrated where the model is.
+
+        Args:
+            inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
+            top: how many candidates per level.
+            rule: how answers are chosen; see `torchlht.answer`.
+            only: classes of any level; everything else is impossible.
+            exclude: classes of any level that are impossible.
+            batch_size: how many samples at a time.
+        """
+        restriction = Restriction.parse(self.hierarchy, only, exclude)
+        names, batches = self._batches(inputs, batch_size)
+        found: list[Named] = []
+        for x in batches:
+            decided = self.decided(self.look(x), rule, restriction)
+            found += name_all(
+                decided,
+                self.hierarchy,
+                names[len(found) : len(found) + len(x)],
+                top,
+                rule=rule,
+                calibration=self.calibration,
+                restricted=restriction is not None,
+            )
+        return found
+
+    def decided(self, prediction: Prediction, rule: Rule = "own", restriction: Restriction | None = None) -> Prediction:
+        """A prediction calibrated, then restricted, then decided by a rule."""
+        if self.calibration is not None:
+            prediction = self.calibration.apply(prediction)
+        if restriction is not None:
+            prediction = restriction.apply(prediction)
+        return decide(prediction, self.hierarchy, rule)
+
+    def _batches(self, inputs: Any, batch_size: int) -> tuple[list[str], Iterator[Tensor]]:
+        if isinstance(inputs, Tensor | np.ndarray):
+            if self.preprocess is not None:
+                raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
+            x = torch.as_tensor(inputs, dtype=torch.float32)
+            if x.dim() != 2 or x.shape[1] != self.in_features:
+                raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {self.in_features})")
+            return [f"row {i}" for i in range(len(x))], iter(torch.split(x, batch_size))
+        if self.preprocess is None:
+            raise DataError("this model takes features: pass an (N, d) array (on the command line, an .npz with 'x')")
+        several = [inputs] if isinstance(inputs, str | Path | Image.Image) else list(inputs)
+        names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
+        return names, _image_batches(several, self.preprocess, batch_size)
+
+
+def _image_batches(images: Sequence[Any], spec: Preprocess, batch_size: int) -> Iterator[Tensor]:
+    for start in range(0, len(images), batch_size):
+        part = images[start : start + batch_size]
+        yield normalise(torch.stack([centre_crop(decode(one, spec), spec) for one in part]), spec)

@@ -1,0 +1,130 @@
+"""What people see while something runs: results, remarks, bars and counts. Readable when piped to a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+# No markup: a class may be called [anything].
+out = Console(highlight=False, markup=False)
+notes = Console(stderr=True, highlight=False, markup=False)
+
+
+def say(what: RenderableType) -> None:
+    """Print a result. Sentences are not broken into lines: the terminal does that, and a file should not have it done."""
+    out.print(what, soft_wrap=isinstance(what, str))
+
+
+def percent(value: float | None) -> str:
+    """A fraction as people read it: 0.941 → "94.1"; a dash where there is nothing."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def plural(n: int, noun: str) -> str:
+    """5,994 pictures; 1 picture."""
+    endings = {"y": "ies", "s": "s"}
+    many = noun if noun.endswith("s") else noun[:-1] + endings["y"] if noun.endswith("y") else noun + "s"
+    return f"{n:,} {noun if n == 1 else many}"
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------
+
+
+class EpochView:
+    """Progress over epochs: a live bar in a terminal, a line per epoch in a file, nothing when quiet."""
+
+    def __init__(self, epochs: int, steps: int, *, start: int, quiet: bool) -> None:
+        self.epochs, self.steps, self.live = epochs, steps, notes.is_terminal and not quiet
+        self.lines = not quiet and not self.live
+        columns = (
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(24),
+            TextColumn("{task.description}"),
+        )
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=notes, disable=not self.live, transient=True)
+        self.task = self.bar.add_task("", total=epochs * steps, completed=start * steps, epoch=start + 1, epochs=epochs)
+        self.text = ""
+
+    def step(self, epoch: int) -> None:
+        """One batch more."""
+        self.bar.update(self.task, advance=1, epoch=epoch)
+
+    def say(self, text: str) -> None:
+        """Something worth a line of its own."""
+        if self.lines or self.live:
+            notes.print(text, soft_wrap=True)
+
+    def epoch(self, epoch: int, text: str) -> None:
+        """An epoch is over; `text` says how it went."""
+        self.bar.update(self.task, description=text, epoch=min(epoch + 1, self.epochs))
+        if self.lines:
+            notes.print(f"epoch {epoch}/{self.epochs}  {text}", soft_wrap=True)
+
+    def __enter__(self) -> EpochView:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+class GridView:
+    """Progress over many runs: a live bar with the time left in a terminal, a line per run in a file."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.skipped, self.started = total, 0, 0, time.monotonic()
+        self.live = notes.is_terminal
+        columns = (TextColumn("{task.completed:.0f}/{task.total:.0f} runs"), BarColumn(24), TextColumn("{task.description}"))
+        self.bar = Progress(*columns, console=notes, disable=not self.live, transient=True)
+        self.task = self.bar.add_task("", total=total)
+
+    def skip(self, n: int) -> None:
+        """So many were finished already."""
+        if n:
+            self.skipped += n
+            self.bar.update(self.task, advance=n)
+            notes.print(f"{plural(n, 'run')} finished before", soft_wrap=True)
+
+    def finished(self, text: str) -> None:
+        """One more is finished; `text` says how it went."""
+        self.done += 1
+        left = (time.monotonic() - self.started) / self.done * (self.total - self.skipped - self.done)
+        soon = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
+        self.bar.update(self.task, advance=1, description=soon)
+        notes.print(f"{self.skipped + self.done}/{self.total}  {text}" + ("" if self.live else f"   {soon}"), soft_wrap=True)
+
+    def __enter__(self) -> GridView:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+def note(text: str, *, quiet: bool) -> None:
+    """A remark on stderr, unless quiet."""
+    if not quiet:
+        notes.print(text, soft_wrap=True)
+
+
+@contextmanager
+def counting(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar for one long count; gives a function (done, total). In a file, a line for every tenth."""
+    live = notes.is_terminal and not quiet
+    columns = (TextColumn(what), BarColumn(24), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), TimeElapsedColumn())
+    started, tenth = time.monotonic(), 0
+    with Progress(*columns, console=notes, disable=not live, transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def count(done: int, _: int) -> None:
+            nonlocal tenth
+            bar.update(task, completed=done)
+            if not live and 10 * done // total > tenth:
+                tenth = 10 * done // total
+                note(f"{what} {done:,}/{total:,} in {time.monotonic() - started:.0f} s", quiet=quiet)
+
+        yield count

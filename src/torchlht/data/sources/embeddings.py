@@ -1,0 +1,139 @@
+"""Features somebody has already: an .npz with `x` (N, d), `y` (N, K) fine first with -1 for unknown, `train` (N,) bool.
+
+Optional: `levels` (names, fine first) and `classes_<level>` (names). Rows with `train` false are the test set.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchlht.data.samples import Ints, Samples
+from torchlht.errors import DataError
+from torchlht.hierarchy.tree import Hierarchy, default_levels
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz. Pickled objects are refused."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, EOFError, OSError, TypeError) as error:
+        raise DataError(f"{path}: not an .npz file that can be read ({error})") from None
+    except ValueError:
+        raise DataError(f"{path}: holds pickled objects, which are not read; save names as plain arrays of strings") from None
+
+
+def read_features(path: Path) -> NDArray[np.float32]:
+    """The features of an .npz alone, for predicting."""
+    return _features(read_arrays(path), path)
+
+
+def read_embeddings(path: Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
+    """Read an embeddings file; the tree is put together from its labels unless one is given."""
+    arrays = read_arrays(path)
+    x = _features(arrays, path)
+    y = _labels(arrays, path, len(x))
+    train = arrays.get("train", np.ones(len(x), dtype=bool))
+    if train.shape != (len(x),) or train.dtype != bool:
+        raise DataError(f"{path}: 'train' is {train.dtype} {train.shape}, expected bool ({len(x)},): one flag per row of 'x'")
+    names = _level_names(arrays, path, y.shape[1], hierarchy, levels)
+    classes = _class_names(arrays, path, y, names)
+    if hierarchy:
+        y = _renumbered(y, classes, hierarchy, path)
+    tree = hierarchy or Hierarchy(levels=names, classes=classes, parents=_parents(y, classes, names, path), source=str(path))
+    filled = tree.fill(y, where=lambda i: f"{path} row {i}")
+    keys = tuple(str(i) for i in range(len(x)))
+    return Samples(path.stem, tree, keys, filled, np.where(train, "train", "test"), features=x)
+
+
+def _features(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]:
+    if "x" not in arrays:
+        raise DataError(f"{path}: no array 'x' with the features (found: {', '.join(arrays) or 'nothing'})")
+    x = arrays["x"]
+    if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
+        raise DataError(f"{path}: 'x' is {x.dtype} {x.shape}, expected floating point (samples, width)")
+    x = x.astype(np.float32)
+    if bad := int((~np.isfinite(x)).any(axis=1).sum()):
+        raise DataError(f"{path}: {bad} rows of 'x' hold NaN or infinity; remove them")
+    return x
+
+
+def _labels(arrays: dict[str, NDArray[Any]], path: Path, n: int) -> Ints:
+    if "y" not in arrays:
+        raise DataError(f"{path}: no array 'y' with the labels (found: {', '.join(arrays)})")
+    y = arrays["y"]
+    if y.ndim != 2 or len(y) != n or not np.issubdtype(y.dtype, np.integer):
+        raise DataError(f"{path}: 'y' is {y.dtype} {y.shape}, expected integers ({n}, levels): one row per row of 'x'")
+    if y.size and y.min() < -1:
+        row = int(np.argwhere(y < -1)[0][0])
+        raise DataError(f"{path} row {row}: label {y[row].min()}; labels are class numbers, or -1 for unknown")
+    return y.astype(np.int64)
+
+
+def _level_names(
+    arrays: dict[str, NDArray[Any]], path: Path, depth: int, hierarchy: Hierarchy | None, levels: Sequence[str] | None
+) -> list[str]:
+    """Level names, fine first."""
+    if levels:
+        names = list(levels)[::-1]
+    elif "levels" in arrays:
+        names = [str(name) for name in arrays["levels"].ravel()]
+    else:
+        names = list(hierarchy.levels) if hierarchy else default_levels(depth)[::-1]
+    if len(names) != depth:
+        raise DataError(f"{path}: 'y' has {depth} columns but {len(names)} levels are named ({', '.join(names)})")
+    return names
+
+
+def _class_names(arrays: dict[str, NDArray[Any]], path: Path, y: Ints, names: Sequence[str]) -> list[list[str]]:
+    classes = []
+    for k, level in enumerate(names):
+        top = int(y[:, k].max(initial=-1))
+        given = arrays.get(f"classes_{level}")
+        if given is not None and given.ndim != 1:
+            raise DataError(f"{path}: 'classes_{level}' has shape {given.shape}, expected a list of names")
+        if given is not None and top >= len(given):
+            row = int(y[:, k].argmax())
+            raise DataError(f"{path} row {row}: {level} is {top}, but 'classes_{level}' names {len(given)} classes")
+        classes.append([str(i) for i in range(top + 1)] if given is None else [str(name) for name in given])
+    return classes
+
+
+def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], path: Path) -> list[Ints]:
+    """Each class's parent, as the first row that knows both says. Rows that say otherwise are caught by `fill`."""
+    parents = []
+    for k in range(len(names) - 1):
+        both = y[(y[:, k] >= 0) & (y[:, k + 1] >= 0)]
+        found = np.full(len(classes[k]), -1, dtype=np.int64)
+        child, first = np.unique(both[:, k], return_index=True)
+        found[child] = both[first, k + 1]
+        for orphan in np.flatnonzero(found < 0).tolist():
+            raise DataError(
+                f"{path}: no row says which {names[k + 1]} the {names[k]} {classes[k][orphan]!r} is under; "
+                "pass --hierarchy FILE"
+            )
+        parents.append(found)
+    return parents
+
+
+def _renumbered(y: Ints, classes: Sequence[Sequence[str]], tree: Hierarchy, path: Path) -> Ints:
+    """Labels by the numbers of another tree, matched by class name."""
+    if y.shape[1] != len(tree):
+        raise DataError(f"{path}: 'y' has {y.shape[1]} columns but the tree has {len(tree)} levels")
+    out = y.copy()
+    for k, names in enumerate(classes):
+        used = np.unique(y[:, k][y[:, k] >= 0])
+        table = np.full(len(names) + 1, -1, dtype=np.int64)
+        for i in used:
+            try:
+                table[i] = tree.index(k, names[i])
+            except DataError as error:
+                raise DataError(f"{path}: {error}") from None
+        out[:, k] = table[y[:, k]]
+    return out

@@ -1,0 +1,310 @@
+"""Shards: tar files in the layout of WebDataset, KEY.jpg beside KEY.json, here or at an address.
+
+    shards/hierarchy.json          the tree
+    shards/index.json              what lies where, so that nothing has to be read through; `lht data pack` writes it
+    shards/shards-000000.tar       0000017-Ivory_Gull_1.jpg, 0000017-Ivory_Gull_1.json, …
+
+KEY.json is {"labels": {"order": "Charadriiformes", "family": "Laridae", "species": null}, "split": "train", "key": "1.jpg"};
+split and key may be left out. Shards without an index are read through once, and what was found is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchlht.data.images import images_in
+from torchlht.data.places import as_place, as_url, is_there, matching, name_of, read_all, read_range, state_of
+from torchlht.data.samples import Ints, Samples
+from torchlht.data.sources.folder import SPLIT_FOLDERS
+from torchlht.data.sources.table import label_of, tree_of
+from torchlht.data.tars import Member, entries, is_picture, read_member
+from torchlht.errors import DataError
+from torchlht.files import cache_dir, write_json
+from torchlht.hierarchy.reading import subfolders
+from torchlht.hierarchy.rows import Row
+from torchlht.hierarchy.tree import Hierarchy
+
+FORMAT = "torchlht-shards-1"
+INDEX, TREE = "index.json", "hierarchy.json"
+EXPECTED = 'every picture KEY.jpg has a KEY.json beside it with {"labels": {"order": "…", "species": null}}, coarse → fine'
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass
+class Shard:
+    """What lies in a shard; one entry per sample in each list.
+
+    Attributes:
+        file: its name.
+        bytes: its length.
+        samples: how many it holds.
+        keys: the samples' names.
+        numbers: their places in the data they were packed from.
+        splits: train, val or test.
+        labels: numbers of classes, fine first, -1 where unknown; or, from a shard without an index, names by level.
+        offsets: where the pictures begin.
+        sizes: how long they are.
+    """
+
+    file: str
+    bytes: int
+    samples: int = 0
+    keys: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
+    labels: list[Any] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    def add(self, key: str, number: int, split: str, labels: Any, place: Member) -> None:
+        """One more sample."""
+        self.samples += 1
+        self.keys.append(key)
+        self.numbers.append(number)
+        self.splits.append(split)
+        self.labels.append(labels)
+        self.offsets.append(place.start)
+        self.sizes.append(place.size)
+
+
+def is_shards(source: str | Path) -> bool:
+    """Whether a name stands for shards: an address, a tar, several by {000..099} or *, or a folder that holds them."""
+    place = as_place(source)
+    if as_url(place) or place.name.endswith(".tar"):
+        return True
+    if not place.is_dir():
+        return False
+    listed, tars = (place / INDEX).is_file(), any(place.glob("*.tar"))
+    alone = not subfolders(place) and not images_in(place)  # a folder of pictures may hold such files, too
+    return (listed and tars) or ((listed or tars) and alone)
+
+
+def read_shards(source: str | Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
+    """Read shards: their index where there is one, else the tars. Samples come in the order in which they were packed."""
+    folder, files = find_shards(source)
+    indexed = is_there(folder / INDEX)
+    shards = _from_index(folder, files) if indexed else _scanned(files or _tars_in(folder))
+    own = _own_tree(folder) if is_there(folder / TREE) else None
+    count = sum(len(shard.keys) for shard in shards)
+    if not count:
+        raise DataError(f"{source}: no samples in it; {EXPECTED}")
+    order = np.argsort(np.concatenate([shard.numbers for shard in shards]), kind="stable")
+    places = [Member(folder / s.file, *at) for s in shards for at in zip(s.offsets, s.sizes, strict=True)]
+    keys = [key for shard in shards for key in shard.keys]
+    splits = np.array([split for shard in shards for split in shard.splits])
+    names, rows, which, known = _rows([label for shard in shards for label in shard.labels], own, folder)
+    where = [f"{name_of(places[i].file)} {keys[i]}" for i in np.unique(which, return_index=True)[1]]
+    if own and known is not None and hierarchy in (None, own) and (not levels or list(levels) == names):
+        tree, labels = own, own.fill(known, where=lambda i: keys[i])
+    else:
+        tree, coded = _coded(names, rows, where, hierarchy or (None if levels else own), levels, folder)
+        labels = coded[which]
+    return Samples(
+        name_of_shards(source),
+        tree,
+        tuple(keys[i] for i in order),
+        labels[order],
+        splits[order],
+        images=tuple(places[i].path for i in order),
+        checked=indexed and as_url(folder) is not None,
+    )
+
+
+def name_of_shards(source: str | Path) -> str:
+    """What messages and run directories call them: their folder's name."""
+    place = as_place(source)
+    return (place.absolute().parent if place.name.endswith(".tar") else place).name
+
+
+# ---- which shards --------------------------------------------------------------------------------------------------
+
+
+def find_shards(source: str | Path) -> tuple[Path, list[Path] | None]:
+    """The folder of some shards, and which of those in it are meant; None for all."""
+    place = as_place(source)
+    if not place.name.endswith(".tar"):
+        return place, None
+    files = [Path(name) for name in expand_braces(str(place))]
+    files = [found for file in files for found in (matching(file) if "*" in file.name else [file])]
+    if not files:
+        raise DataError(f"{source}: no shards match it")
+    if len({file.parent for file in files}) > 1:
+        raise DataError(f"{source}: shards in several folders; those of one dataset lie in one folder")
+    with ThreadPoolExecutor(16) as pool:
+        there = list(pool.map(is_there, files))
+    if missing := [file for file, found in zip(files, there, strict=True) if not found]:
+        others = f", {sum(there)} of {len(files)} are there: correct the range or pack again" if len(files) > 1 else ""
+        raise DataError(f"{name_of(missing[0])}: no such shard{others}")
+    return files[0].parent, files
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Every name that a pattern stands for: x-{08..10}.tar is x-08.tar, x-09.tar, x-10.tar; x-{a,b}.tar is two names, too."""
+    if not (found := _BRACES.search(pattern)):
+        return [pattern]
+    first, dots, last = found[1].partition("..")
+    if dots and first.isdecimal() and last.isdecimal():
+        choices = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    else:
+        choices = found[1].split(",")
+    rest = expand_braces(pattern[found.end() :])
+    return [pattern[: found.start()] + choice + end for choice in choices for end in rest]
+
+
+def _tars_in(folder: Path) -> list[Path]:
+    if found := matching(folder / "*.tar"):
+        return found
+    raise DataError(f"{name_of(folder)}: no {INDEX} and no .tar in it; lht data pack DATA --out DIR writes shards")
+
+
+# ---- what lies in them ---------------------------------------------------------------------------------------------
+
+
+def _from_index(folder: Path, files: list[Path] | None) -> list[Shard]:
+    """What index.json says of the shards, which are there and as long as it says."""
+    place = name_of(folder / INDEX)
+    try:
+        listed = json.loads(read_all(folder / INDEX))
+        if listed["format"] != FORMAT:
+            raise KeyError(listed["format"])
+        shards = [Shard(**entry) for entry in listed["shards"]]
+    except (ValueError, KeyError, TypeError):
+        raise DataError(
+            f"{place}: not an index as lht data pack writes it; remove it to have the shards read through"
+        ) from None
+    if files is not None:
+        by_name = {shard.file: shard for shard in shards}
+        if strange := [file.name for file in files if file.name not in by_name]:
+            raise DataError(f"{place}: does not list {strange[0]}; remove it to have the shards read through, or pack again")
+        shards = [by_name[file.name] for file in dict.fromkeys(files)]
+    with ThreadPoolExecutor(16) as pool:
+        for fault in pool.map(lambda shard: _mismatch(folder, shard), shards):
+            if fault:
+                raise DataError(fault)
+    return shards
+
+
+def _mismatch(folder: Path, shard: Shard) -> str | None:
+    """Why a shard cannot be the one that was listed, or None."""
+    file = folder / shard.file
+    state = state_of(file)
+    if state is None:
+        return f"{name_of(file)}: no such shard, but {INDEX} lists it; copy it again, or pack again"
+    if state[0] != shard.bytes:
+        more = "it was cut off or replaced; copy it again, or remove the index to have the shards read through"
+        return f"{name_of(file)}: {state[0]:,} bytes long, {shard.bytes:,} in {INDEX}: {more}"
+    if shard.keys and not as_url(file):  # elsewhere every picture's header is looked at when it is read
+        read_member(Member(file, shard.offsets[-1], shard.sizes[-1]))
+    return None
+
+
+def _scanned(files: list[Path]) -> list[Shard]:
+    """What lies in shards without an index; kept, and asked again only when a shard has changed."""
+    found = []
+    for file in files:
+        state = state_of(file)
+        note = cache_dir() / "shards" / f"{hashlib.sha256(f'{file.absolute()}{state}'.encode()).hexdigest()[:32]}.json"
+        if not note.is_file():
+            write_json(note, asdict(_scan(file, state[0] if state else 0)), indent=None)
+        found.append(Shard(**json.loads(note.read_text())))
+    start = 0
+    for shard in found:  # samples without a number of their own keep the order in which they lie
+        shard.numbers = [start + i if number < 0 else number for i, number in enumerate(shard.numbers)]
+        start += len(shard.keys)
+    return found
+
+
+def _scan(file: Path, size: int) -> Shard:
+    """Read a tar through: the members of a sample lie side by side and share the name up to the first dot."""
+    shard, samples = Shard(file.name, size), dict[str, dict[str, Member]]()
+    for entry in entries(file):
+        samples.setdefault(entry.key, {})[entry.end] = entry.place
+    for key, parts in samples.items():
+        pictures = [end for end in parts if is_picture(end)]
+        where = f"{name_of(file)} {key}"
+        if len(pictures) != 1 or ".json" not in parts:
+            raise DataError(f"{where}: holds {', '.join(sorted(parts))}; {EXPECTED}")
+        place = parts[".json"]
+        about = _about(read_range(place.file, place.start, place.start + place.size), where)
+        split = SPLIT_FOLDERS.get(str(about.get("split") or "train").lower())
+        if split is None:
+            raise DataError(f"{where}: split is {about['split']!r}; it is train, val or test")
+        name = str(about.get("key") or f"{key}{pictures[0]}")
+        shard.add(name, int(about.get("number", -1)), split, about["labels"], parts[pictures[0]])
+    return shard
+
+
+def _about(data: bytes, where: str) -> dict[str, Any]:
+    """KEY.json, checked."""
+    try:
+        about = json.loads(data)
+        labels = about["labels"]
+        right = isinstance(labels, dict) and all(value is None or isinstance(value, str) for value in labels.values())
+    except (ValueError, KeyError, TypeError):
+        right = False
+    if not right:
+        raise DataError(f"{where}: its .json does not say what it shows; {EXPECTED}")
+    found: dict[str, Any] = about
+    return found
+
+
+# ---- labels --------------------------------------------------------------------------------------------------------
+
+
+def _own_tree(folder: Path) -> Hierarchy:
+    """hierarchy.json beside the shards."""
+    place = name_of(folder / TREE)
+    try:
+        return Hierarchy.from_dict(json.loads(read_all(folder / TREE)), source=place)
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{place}: not a tree as lht data pack writes it; copy it again, or remove it") from None
+
+
+def _rows(
+    labels: list[Any], own: Hierarchy | None, folder: Path
+) -> tuple[list[str], list[tuple[str | None, ...]], Ints, Ints | None]:
+    """Level names coarse → fine; the distinct rows of class names; which of them each sample has; labels as numbers, if any."""
+    if isinstance(labels[0], dict):
+        names = [own.levels[k] for k in own.top_down] if own else list(labels[0])
+        for label in labels:
+            if strange := [name for name in label if name not in names]:
+                raise DataError(f"{name_of(folder)}: a sample has a level {strange[0]!r}, others have {', '.join(names)}")
+        distinct: dict[tuple[str | None, ...], int] = {}
+        numbers = [distinct.setdefault(tuple(label.get(name) or None for name in names), len(distinct)) for label in labels]
+        return names, list(distinct), np.array(numbers), None
+    known = np.array(labels, dtype=np.int64)
+    if own is None or known.shape[1:] != (len(own),) or (known.max(axis=0) >= own.sizes).any():
+        raise DataError(f"{name_of(folder)}: {INDEX} and {TREE} do not belong together; copy both again, or pack again")
+    rows, which = np.unique(known, axis=0, return_inverse=True)
+    named = [tuple(own.classes[k][row[k]] if row[k] >= 0 else None for k in own.top_down) for row in rows]
+    return [own.levels[k] for k in own.top_down], named, which.ravel(), known
+
+
+def _coded(
+    names: list[str],
+    rows: list[tuple[str | None, ...]],
+    where: list[str],
+    hierarchy: Hierarchy | None,
+    levels: Sequence[str] | None,
+    folder: Path,
+) -> tuple[Hierarchy, Ints]:
+    """A tree, the given one or that of the rows, and the rows' labels in it, fine first."""
+    chosen = [hierarchy.levels[k] for k in hierarchy.top_down if hierarchy.levels[k] in names] if hierarchy else None
+    columns = chosen if chosen is not None else list(levels or names)
+    if not columns or (absent := [name for name in columns if name not in names]):
+        wanted = absent[0] if columns else "of the tree"
+        raise DataError(f"{name_of(folder)}: no level {wanted} (its levels: {', '.join(names)})")
+    at = [names.index(name) for name in columns]
+    picked = [Row(place, tuple(row[i] for i in at)) for place, row in zip(where, rows, strict=True)]
+    tree = hierarchy or tree_of(picked, columns, folder)
+    labels = np.array([label_of(tree, columns, row, row.where) for row in picked], dtype=np.int64)
+    return tree, tree.fill(labels, where=where.__getitem__)

@@ -1,0 +1,120 @@
+"""A CSV or TSV: a column `path`, one column per level, blanks where nobody knew, and optionally a column `split`.
+
+path,order,family,species,split
+a.jpg,Charadriiformes,Laridae,Ivory Gull,train
+b.jpg,Charadriiformes,Laridae,,train
+c.jpg,,,Ivory Gull,test                         family and order follow from the tree
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from torchlht.data.samples import Samples
+from torchlht.data.sources.folder import SPLIT_FOLDERS
+from torchlht.errors import DataError, HierarchyError
+from torchlht.hierarchy.reading import Table, read_table
+from torchlht.hierarchy.rows import Row, build
+from torchlht.hierarchy.tree import Hierarchy
+
+PATH_COLUMNS = ("path", "file", "filename", "image")
+
+
+def read_table_data(path: Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
+    """Read a table of pictures; the tree is put together from its rows unless one is given."""
+    table = read_table(path)
+    if table.faults:
+        raise HierarchyError(str(path), table.faults)
+    if not table.rows:
+        raise DataError(f"{path}: a header but no rows")
+    path_column = _path_column(table, path)
+    names = _level_columns(table, path, path_column, hierarchy, levels)
+    columns = [table.columns.index(name) for name in names]
+    rows = [Row(f"line {line}", tuple(cells[c] or None for c in columns)) for line, cells in table.rows]
+    tree = hierarchy or tree_of(rows, names, path)
+
+    where = [f"{path} {row.where}" for row in rows]
+    files = [cells[table.columns.index(path_column)] for _, cells in table.rows]
+    if missing := [place for place, file in zip(where, files, strict=True) if not file]:
+        raise DataError(f"{missing[0]}: {path_column} is empty; every row names its picture")
+    labels = np.array([label_of(tree, names, row, place) for row, place in zip(rows, where, strict=True)])
+    return Samples(
+        path.stem,
+        tree,
+        stable_keys(files),
+        tree.fill(labels, where=where.__getitem__),
+        np.array(_splits(table, where)),
+        images=tuple(path.parent / file for file in files),
+    )
+
+
+def stable_keys(files: Sequence[str]) -> tuple[str, ...]:
+    """Names that stay when the data moves: the paths, or, when all are absolute, what follows their longest common folder."""
+    if not all(Path(file).is_absolute() for file in files):
+        return tuple(files)
+    folder = os.path.commonpath([str(Path(file).parent) for file in files])
+    return tuple(Path(os.path.relpath(file, folder)).as_posix() for file in files)
+
+
+def _path_column(table: Table, path: Path) -> str:
+    for name in PATH_COLUMNS:
+        if name in table.columns:
+            return name
+    raise DataError(f"{path}: no column 'path' naming the pictures (columns: {', '.join(table.columns)})")
+
+
+def _level_columns(
+    table: Table, path: Path, path_column: str, hierarchy: Hierarchy | None, levels: Sequence[str] | None
+) -> list[str]:
+    """The columns that hold labels, coarse → fine."""
+    others = [name for name in table.columns if name not in (path_column, "split")]
+    if hierarchy:
+        wanted = [hierarchy.levels[k] for k in hierarchy.top_down if hierarchy.levels[k] in others]
+        if not wanted:
+            raise DataError(f"{path}: no column for any level of the tree ({', '.join(hierarchy.levels[::-1])})")
+        return wanted
+    wanted = list(levels) if levels else others
+    if absent := [name for name in wanted if name not in others]:
+        raise DataError(f"{path}: no column {absent[0]!r} (columns: {', '.join(table.columns)})")
+    if not wanted:
+        raise DataError(f"{path}: no columns besides {path_column!r}; add one column per level, coarse → fine")
+    return wanted
+
+
+def tree_of(rows: Sequence[Row], names: Sequence[str], path: Path) -> Hierarchy:
+    """The tree all rows together imply, classes in taxonomic order so that the order of rows does not matter."""
+    ordered = sorted(rows, key=lambda row: tuple(name or "" for name in row.names))
+    spec, faults = build(ordered, names)
+    if faults:
+        raise HierarchyError(str(path), faults)
+    return Hierarchy(**spec._asdict(), source=str(path))
+
+
+def label_of(tree: Hierarchy, names: Sequence[str], row: Row, place: str) -> list[int]:
+    """The numbers of a row's classes, fine first; `place` names the row in messages."""
+    label = [-1] * len(tree)
+    for column, name in zip(names, row.names, strict=True):
+        if name is not None:
+            level = tree.levels.index(column)
+            try:
+                label[level] = tree.index(level, name)
+            except DataError as error:
+                raise DataError(f"{place}: {error}") from None
+    return label
+
+
+def _splits(table: Table, where: Sequence[str]) -> list[str]:
+    if "split" not in table.columns:
+        return ["train"] * len(table.rows)
+    column = table.columns.index("split")
+    splits = []
+    for (_, cells), place in zip(table.rows, where, strict=True):
+        value = cells[column].lower() or "train"
+        if value not in SPLIT_FOLDERS:
+            raise DataError(f"{place}: split is {cells[column]!r}; it is train, val or test")
+        splits.append(SPLIT_FOLDERS[value])
+    return splits

@@ -1,0 +1,374 @@
+"""What a method is: features in, a `Prediction` out, and a loss. And the register of methods by name.
+
+features (B, d) ─► Neck ─► u_1 … u_K (B, w) ─► the method's heads ─► Prediction ─► loss(prediction, labels)
+
+A name stands for a class, or for a class with some options set (a variant): `hd-cnn` is `multihead` with split features.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import math
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import Any, ClassVar, TypeVar, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchlht.errors import ConfigError, suggestion
+from torchlht.heads.losses import masked_cross_entropy
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import widened
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.processes import summed, world
+from torchlht.vocabulary import Features, Reduction
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """BatchNorm1d that takes a training batch of one: it has no variance, so the running statistics stand in.
+
+    Processes that train together (`torchlht.processes`) share their statistics, on any device; one of them may have no samples.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, d) to (B, d)."""
+        if self.training and world() > 1:
+            return self._shared(x)
+        return self._running(x) if self.training and len(x) == 1 else super().forward(x)
+
+    def _running(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """With mean and variance of the samples of all processes."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        wide = widened(x)
+        sums = summed(torch.cat([wide.sum(dim=0), wide.new_full((1,), len(wide))]))
+        count = sums[-1].detach()
+        if count <= 1:
+            return self._running(x)
+        mean = sums[:-1] / count
+        variance = summed((wide - mean).square().sum(dim=0)) / count
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * count / (count - 1), self.momentum)
+        return ((wide - mean) * torch.rsqrt(variance + self.eps) * self.weight + self.bias).to(x.dtype)
+
+
+class InputNorm(BatchNorm):
+    """BatchNorm of a method's features, then dropout where that is asked for: on one scale, a zero is about average.
+
+    Attributes:
+        dropout: share of features that is dropped in training.
+        noisy: drop outside of training, too, for a second look at the same sample.
+    """
+
+    dropout, noisy = 0.0, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, d) to (B, d)."""
+        return F.dropout(super().forward(x), self.dropout, self.training or self.noisy)
+
+
+class Classifier(nn.Linear):
+    """The last linear layer before classes: plain, or cosines of features and a class's weights, times a learned scale."""
+
+    log_scale: Tensor | None
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self.register_parameter("log_scale", None)
+
+    def use_cosine(self) -> None:
+        """From now on cosines."""
+        self.log_scale = nn.Parameter(torch.full((), math.log(16.0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, w) to (B, classes)."""
+        if self.log_scale is None:
+            return super().forward(x)
+        cosine = F.linear(F.normalize(x, dim=1), F.normalize(self.weight, dim=1))
+        return self.log_scale.exp() * cosine + self.bias
+
+
+class Neck(nn.Module):
+    """BatchNorm – Linear – BatchNorm – ELU, then either the same features for every level or K equal chunks.
+
+        split, K = 3:   (B, d) ─► (B, 600) ─► (B, 200) finest, (B, 200), (B, 200) coarsest
+        shared:         (B, d) ─► (B, 600) for each
+
+    Args:
+        in_features: width of the backbone's features.
+        levels: number of levels K.
+        features: `shared` or `split`.
+        width: width of the hidden layer; with `split` it is rounded up to a multiple of K.
+    """
+
+    def __init__(self, in_features: int, levels: int, *, features: Features = "shared", width: int = 600) -> None:
+        super().__init__()
+        check_option("features", features, Features)
+        if width < levels:
+            raise ConfigError(f"width is {width}: it needs at least one unit per level ({levels})")
+        self.levels, self.split = levels, features == "split"
+        if self.split:
+            width = -(-width // levels) * levels
+        self.width = width // levels if self.split else width
+        self.layers = nn.Sequential(InputNorm(in_features), nn.Linear(in_features, width), BatchNorm(width), nn.ELU())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, in_features) to one (B, width) tensor per level, fine first."""
+        hidden = self.layers(x)
+        return hidden.chunk(self.levels, dim=1) if self.split else (hidden,) * self.levels
+
+
+def start_rare(layer: nn.Linear, sizes: Sequence[int]) -> None:
+    """Set the biases of a layer of sigmoids so that each class of a level starts at probability one over its size.
+
+    At one half, hundreds of wrong classes would swamp the first steps.
+    """
+    with torch.no_grad():
+        layer.bias.copy_(torch.cat([torch.full((size,), -math.log(max(size - 1, 1))) for size in sizes]))
+
+
+class Method(nn.Module):
+    """A hierarchical classifier on features. Subclass it, write `forward`, and register it by name.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+    """
+
+    name: str
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    """Values of its own options that `lht compare --tune` tries."""
+
+    def __init__(self, in_features: int, hierarchy: Hierarchy, *, reduction: Reduction = "per_level_mean") -> None:
+        super().__init__()
+        check_option("reduction", reduction, Reduction)
+        self.in_features, self.hierarchy = in_features, hierarchy
+        self.reduction: Reduction = reduction
+        for k, parents in enumerate(hierarchy.parents):
+            self.register_buffer(f"parents_{k}", torch.from_numpy(parents.copy()), persistent=False)
+
+    def parents(self, level: int) -> Tensor:
+        """(C_k,) the parent, one level up, of each class of a level; on the method's device."""
+        return self.get_buffer(f"parents_{level}")
+
+    def forward(self, features: Tensor) -> Prediction:
+        """(B, in_features) to log-probabilities at every level."""
+        raise TypeError(f"{type(self).__name__} must define forward(features) -> Prediction")
+
+    def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
+        """A scalar to minimise. `labels` are (B, K), fine first, -1 where unknown."""
+        return masked_cross_entropy(prediction.log_probs, labels, self.reduction)
+
+    def visible(self, labels: Tensor) -> Tensor:
+        """(B, K) labels without those that it makes nothing of."""
+        return labels
+
+    def learns_from(self, labels: Tensor) -> Tensor:
+        """(B,) bool: which samples teach this method anything, given their (B, K) labels. The others are not trained on."""
+        return (labels >= 0).any(dim=1)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """(B, in_features) to what it has made of them before its classes: the neck's output, where there is a neck."""
+        neck = getattr(self, "neck", None)
+        found: Tensor = neck.layers(features) if isinstance(neck, Neck) else features
+        return found
+
+    @property
+    def can_drop(self) -> bool:
+        """Whether its input can be dropped: whether it has a neck."""
+        return any(isinstance(module, InputNorm) for module in self.modules())
+
+    def scalars(self) -> dict[str, float]:
+        """Quantities worth a curve in the training history, such as γ of each transition."""
+        return {}
+
+    def parameter_count(self) -> int:
+        """How many numbers it learns."""
+        return sum(p.numel() for p in self.parameters())
+
+
+def fine_only(labels: Tensor) -> Tensor:
+    """(B, K) labels of which only those of the finest level are known: what a method sees that learns from these alone."""
+    seen = labels.clone()
+    seen[:, 1:] = -1
+    return seen
+
+
+class Estimator(Method):
+    """A method that is not trained by steps: `fit` sees all samples at once. For peers from other libraries."""
+
+    package: ClassVar[str]
+    """The package it stands for, which the extra `peers` installs."""
+
+    def fit(self, features: Tensor, labels: Tensor, *, seed: int = 0) -> None:
+        """Learn from all training samples: features (N, d), labels (N, K)."""
+        raise TypeError(f"{type(self).__name__} must define fit(features, labels)")
+
+    def parameter_count(self) -> int:
+        """See `Method.parameter_count`."""
+        return sum(value.numel() for value in self.state_dict().values())
+
+
+def check_option(name: str, value: str, words: Any) -> None:
+    """Raise ConfigError, with the nearest word, unless `value` is one of the words of a Literal type."""
+    if value not in get_args(words):
+        raise ConfigError(f"unknown {name} {value!r}: {suggestion(value, get_args(words))}")
+
+
+# ---- the register --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for: a class and the options that are set for it, a line about it, and where it comes from."""
+
+    cls: type[Method]
+    options: dict[str, Any]
+    summary: str
+    paper: str
+    grid: dict[str, tuple[Any, ...]]
+
+
+_REGISTRY: dict[str, Entry] = {}
+_ALIASES: dict[str, str] = {}
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str, *, paper: str = "", aliases: Sequence[str] = ()) -> Callable[[M], M]:
+    """Class decorator: make a method known by name to `create_method`, the command line and `lht compare`."""
+
+    def enter(cls: M) -> M:
+        summary = (inspect.getdoc(cls) or "").partition("\n")[0]
+        _REGISTRY[name] = Entry(cls, {}, summary, paper, cls.grid)
+        _ALIASES.update(dict.fromkeys(aliases, name))
+        return cls
+
+    return enter
+
+
+def variant(
+    name: str,
+    cls: type[Method],
+    summary: str,
+    *,
+    paper: str = "",
+    grid: dict[str, tuple[Any, ...]] | None = None,
+    **options: Any,
+) -> None:
+    """Make a method with some options set known by a name of its own; `grid` replaces the class's."""
+    own = {option: values for option, values in cls.grid.items() if option not in options}
+    _REGISTRY[name] = Entry(cls, options, summary, paper, own if grid is None else grid)
+
+
+@functools.cache
+def _import_all() -> None:
+    """Import every file of `heads/methods`, each of which registers what it holds: a new one is found by itself."""
+    package = importlib.import_module("torchlht.heads.methods")
+    for file in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{file.name}")
+
+
+def _registered() -> dict[str, Entry]:
+    _import_all()
+    return _REGISTRY
+
+
+def list_methods(pattern: str = "*") -> list[str]:
+    """Names of the registered methods, sorted, without aliases: `list_methods("lht*")`."""
+    return sorted(name for name in _registered() if fnmatch(name, pattern))
+
+
+def aliases_of(name: str) -> list[str]:
+    """Other names for the same thing."""
+    return sorted(alias for alias, target in _ALIASES.items() if target == name)
+
+
+def find_method(name: str) -> Entry:
+    """What a name or alias stands for. Raises ConfigError, with the nearest name, when there is none."""
+    known = _registered()
+    found = known.get(_ALIASES.get(name, name))
+    if found is None:
+        raise ConfigError(f"unknown method {name!r}: {suggestion(name, [*list_methods(), *_ALIASES])}")
+    return found
+
+
+COMMON_OPTIONS: dict[str, Any] = {"input_dropout": 0.0, "cosine": False}
+"""Options of every method that is trained by steps; see `regularise`."""
+
+
+def method_options(name: str, *, common: bool = False) -> dict[str, Any]:
+    """The options a method takes, with their defaults; with `common` those that all methods take as well."""
+    entry = find_method(name)
+    parameters = inspect.signature(entry.cls).parameters.values()
+    own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} | entry.options
+    return own if not common or issubclass(entry.cls, Estimator) else own | COMMON_OPTIONS
+
+
+def parse_options(name: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """Options written as `name=value`, in the types of a method's defaults: `parse_options("hxe", ["alpha=0.3"])`."""
+    known, found = method_options(name, common=True), {}
+    for pair in pairs:
+        option, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"option {pair!r} of {name}: write it as name=value")
+        if option not in known:
+            raise ConfigError(f"method {name} has no option {option!r}: {suggestion(option, known)}")
+        found[option] = _typed(name, option, text, type(known[option]))
+    return found
+
+
+def _typed(method: str, option: str, text: str, kind: type[Any]) -> Any:
+    try:
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ConfigError(f"option {option} of {method} is {text!r}: it takes {wanted}") from None
+
+
+def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: Any) -> Method:
+    """A method by name, e.g. `create_method("lht", 2048, tree, gamma=6.0)`."""
+    entry, known = find_method(name), method_options(name, common=True)
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"method {name} has no option {option!r}: {suggestion(option, known)}")
+    own = {option: value for option, value in options.items() if option not in COMMON_OPTIONS}
+    method = entry.cls(in_features, hierarchy, **{**entry.options, **own})
+    method.name = name
+    regularise(method, **{option: value for option, value in options.items() if option in COMMON_OPTIONS})
+    return method
+
+
+def regularise(method: Method, *, input_dropout: float = 0.0, cosine: bool = False) -> None:
+    """What can be asked of every method that is trained by steps.
+
+    Args:
+        method: what to change, in place.
+        input_dropout: share of its features that is dropped in training, from 0 to below 1.
+        cosine: classes by the cosine between features and their weights, times a learned scale.
+    """
+    if not 0 <= input_dropout < 1:
+        raise ConfigError(f"input_dropout is {input_dropout}: a share from 0 to below 1")
+    classifiers = [module for module in method.modules() if isinstance(module, Classifier)]
+    if input_dropout and not method.can_drop:
+        raise ConfigError(f"method {method.name} has no neck whose input could be dropped; leave input_dropout at 0")
+    if cosine and not classifiers:
+        raise ConfigError(f"method {method.name} has no linear classifier that could be a cosine; leave cosine off")
+    for module in method.modules():
+        if isinstance(module, InputNorm):
+            module.dropout = input_dropout
+    for classifier in classifiers if cosine else ():
+        classifier.use_cosine()

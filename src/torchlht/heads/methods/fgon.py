@@ -1,0 +1,44 @@
+"""`fgon`: fine-grained features help coarse levels, not the other way round (Chang et al., CVPR 2021).
+
+The features are split in K parts v_1 (finest) … v_K. The head of level k reads its own part and, behind a stop of the gradient,
+all finer ones: [v_k; stop(v_{k-1}); …; stop(v_1)]. Coarse labels therefore never move the features of finer levels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.heads.method import Classifier, Method, Neck, register
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import widened
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Reduction
+
+
+@register("fgon", paper="Chang et al., Your “Flamingo” is My “Bird”: Fine-Grained, or Not, CVPR 2021")
+class FGoN(Method):
+    """One head per level on split features; coarse heads read finer features without teaching them.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        width: width of the neck, rounded up to a multiple of the number of levels.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+    """
+
+    def __init__(
+        self, in_features: int, hierarchy: Hierarchy, *, width: int = 600, reduction: Reduction = "per_level_mean"
+    ) -> None:
+        super().__init__(in_features, hierarchy, reduction=reduction)
+        self.neck = Neck(in_features, len(hierarchy), features="split", width=width)
+        self.heads = nn.ModuleList(Classifier((k + 1) * self.neck.width, size) for k, size in enumerate(hierarchy.sizes))
+
+    def forward(self, features: Tensor) -> Prediction:
+        """See `Method.forward`."""
+        parts = self.neck(features)
+        log_probs = []
+        for k, head in enumerate(self.heads):
+            seen = torch.cat([parts[k], *(part.detach() for part in reversed(parts[:k]))], dim=1)
+            log_probs.append(torch.log_softmax(widened(head(seen)), dim=1))
+        return Prediction(tuple(log_probs))

@@ -1,0 +1,41 @@
+"""`flat`: what most people do today. One softmax over the finest classes, trained on fine labels alone."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchlht.heads.losses import masked_cross_entropy
+from torchlht.heads.method import fine_only, register
+from torchlht.heads.methods.marginal import Marginal
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Reduction
+
+
+@register("flat")
+class Flat(Marginal):
+    """Finest level only; coarser probabilities are sums over children. Coarse labels teach it nothing.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        width: width of the neck, all of which the one head reads.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+    """
+
+    def __init__(
+        self, in_features: int, hierarchy: Hierarchy, *, width: int = 600, reduction: Reduction = "per_level_mean"
+    ) -> None:
+        super().__init__(in_features, hierarchy, width=width, reduction=reduction)
+
+    def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
+        """Cross-entropy of the finest level, on the common scale: coarse labels count as unknown."""
+        return masked_cross_entropy(prediction.log_probs, self.visible(labels), self.reduction)
+
+    def visible(self, labels: Tensor) -> Tensor:
+        """Fine labels; see `Method.visible`."""
+        return fine_only(labels)
+
+    def learns_from(self, labels: Tensor) -> Tensor:
+        """Samples with a fine label; see `Method.learns_from`."""
+        return labels[:, 0] >= 0

@@ -1,0 +1,68 @@
+"""`hxe`: hierarchical cross-entropy (Bertinetto et al., Making Better Mistakes, CVPR 2020).
+
+A flat softmax gives p(node) as the sum over its leaves. The likelihood of a leaf is a chain of steps from the root,
+p(leaf) = Π p(node) / p(parent), and each step's cross-entropy has a weight that falls with depth, exp(-α · depth):
+
+    L = - Σ_k w_k log( pᵏ[yᵏ] / pᵏ⁺¹[yᵏ⁺¹] ),   w_k ∝ exp(-α (K - k)),   Σ_k w_k = 1
+
+A label known only to level k has the steps from there upwards: nothing else is needed for missing labels. The public code
+divides the weights by their sum over all nodes of the tree instead, a constant that would shrink the steps of SGD.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchlht.errors import ConfigError
+from torchlht.heads.losses import masked_mean
+from torchlht.heads.method import register
+from torchlht.heads.methods.marginal import Marginal
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Reduction
+
+
+@register("hxe", paper="Bertinetto et al., Making Better Mistakes, CVPR 2020")
+class HXE(Marginal):
+    """Flat softmax; each step down the tree has its own cross-entropy, and coarse steps weigh more.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        alpha: how fast the weight of a step falls with its depth; 0 weighs all alike, and with all labels known that is `flat`.
+        width: width of the neck.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+    """
+
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {"alpha": (0.1, 0.4)}
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        alpha: float = 0.1,
+        width: int = 600,
+        reduction: Reduction = "per_level_mean",
+    ) -> None:
+        super().__init__(in_features, hierarchy, width=width, reduction=reduction)
+        if alpha < 0:
+            raise ConfigError(f"alpha is {alpha}: it must not be negative")
+        depths = torch.arange(len(hierarchy), 0, -1)  # fine first; 1 just under the root
+        weights = torch.softmax(-alpha * depths.double(), dim=0)
+        self.weights: list[float] = (weights if reduction == "per_level_mean" else len(hierarchy) * weights).tolist()
+
+    def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
+        """The weighted cross-entropy of every known step."""
+        total = prediction.log_probs[0].new_zeros(())
+        for k, (weight, y) in enumerate(zip(self.weights, labels.unbind(1), strict=True)):
+            index = y.clamp(min=0)
+            step = prediction.log_probs[k].gather(1, index.unsqueeze(1)).squeeze(1)  # log p(node)
+            if k + 1 < len(self.hierarchy):
+                above = self.parents(k)[index]
+                step = step - prediction.log_probs[k + 1].gather(1, above.unsqueeze(1)).squeeze(1)  # - log p(parent)
+            total = total + weight * masked_mean(-step, y >= 0, self.reduction)
+        return total

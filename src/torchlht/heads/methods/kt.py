@@ -1,0 +1,110 @@
+"""`kt`: knowledge transfer with a class hierarchy (Li et al., CVPR 2019), as its released network has it.
+
+    φ ─► fc_1 ─► z_1 ─────────────────────────► log p¹
+    φ ─► fc_k ─► z_k,  [z_1; …; z_k] ─► Linear ─► Linear ─► log pᵏ     k = 2 … K, nothing between the two
+
+What is known of the finer levels so takes part in every coarser one. There is no neck: heads read the features as given.
+
+All layers start from N(0, 0.0001), read as mean and variance: a standard deviation of 0.01. Three such layers in a row pass so
+little on that coarse levels hardly move at first, which the published 30,000 steps afford and a short training does not. By
+default the two upper ones therefore start at the identity, plus that noise: a coarse level begins as its own plain head.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.errors import ConfigError
+from torchlht.heads.losses import masked_cross_entropy
+from torchlht.heads.method import Classifier, Method, check_option, register
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import widened
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Reduction
+
+Start = Literal["identity", "normal"]
+
+
+@register("kt", paper="Li et al., Large-Scale Few-Shot Learning: Knowledge Transfer With Class Hierarchy, CVPR 2019")
+class KT(Method):
+    """A head per level on the features themselves; a coarser level is made from the outputs of all levels below it and its own.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        level_weights: what the levels weigh in the loss, fine first, such as 1,1,0.3,1 (the released ones, for four levels);
+            left empty, 1 everywhere.
+        start: of the two stacked layers: `identity` plus noise, which learns from the first step; or `normal`, noise alone, as
+            published.
+        variance: of the noise that weights start from; 0.0001 as published, a standard deviation of 0.01. Biases start at 0.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+
+    Raises:
+        ConfigError: for weights that are not one number per level, none negative, an unknown start, or a variance that is not
+            above 0.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        level_weights: str = "",
+        start: Start = "identity",
+        variance: float = 1e-4,
+        reduction: Reduction = "per_level_mean",
+    ) -> None:
+        super().__init__(in_features, hierarchy, reduction=reduction)
+        check_option("start", start, Start)
+        if not variance > 0:
+            raise ConfigError(f"variance is {variance}: it must be above 0")
+        self.level_weights = parse_weights(level_weights, len(hierarchy))
+        sizes = hierarchy.sizes
+        self.heads = nn.ModuleList(Classifier(in_features, size) for size in sizes)
+        self.mixes = nn.ModuleList(nn.Linear(sum(sizes[: k + 1]), sizes[k]) for k in range(1, len(sizes)))
+        self.answers = nn.ModuleList(Classifier(size, size) for size in sizes[1:])
+        for layer in (*self.heads, *self.mixes, *self.answers):
+            assert isinstance(layer, nn.Linear)
+            nn.init.normal_(layer.weight, std=variance**0.5)
+            nn.init.zeros_(layer.bias)
+        if start == "identity":
+            self.start_as_heads()
+
+    @torch.no_grad()
+    def start_as_heads(self) -> None:
+        """Add what makes each coarse level its own head's output, to begin with."""
+        for mix, answer in zip(self.mixes, self.answers, strict=True):
+            assert isinstance(mix, nn.Linear)
+            assert isinstance(answer, nn.Linear)
+            own = torch.eye(mix.out_features)
+            mix.weight[:, -mix.out_features :] += own  # the head of its own level comes last
+            answer.weight += own
+
+    def forward(self, features: Tensor) -> Prediction:
+        """See `Method.forward`."""
+        outputs = [head(features) for head in self.heads]  # z_k, (B, C_k)
+        logits = [outputs[0]]
+        for k, (mix, answer) in enumerate(zip(self.mixes, self.answers, strict=True), start=1):
+            logits.append(answer(mix(torch.cat(outputs[: k + 1], dim=1))))
+        return Prediction(tuple(torch.log_softmax(widened(z), dim=1) for z in logits))
+
+    def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
+        """Cross-entropy at every known level, times its weight."""
+        pairs = zip(prediction.log_probs, torch.split(labels, 1, dim=1), strict=True)
+        losses = [masked_cross_entropy([log_p], y, self.reduction) for log_p, y in pairs]
+        total = torch.stack([w * loss for w, loss in zip(self.level_weights, losses, strict=True)]).sum()
+        return total / len(losses) if self.reduction == "per_level_mean" else total
+
+
+def parse_weights(text: str, levels: int) -> list[float]:
+    """Weights of levels as numbers; 1 for each when none are given."""
+    try:
+        weights = [float(word) for word in text.split(",")] if text else [1.0] * levels
+    except ValueError:
+        raise ConfigError(f"level_weights is {text!r}: numbers, separated by commas") from None
+    if len(weights) != levels or min(weights) < 0:
+        raise ConfigError(f"level_weights is {text!r}: one number for each of {levels} levels, fine first, none negative")
+    return weights

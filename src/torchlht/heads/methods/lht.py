@@ -1,0 +1,165 @@
+"""`lht`: Label Hierarchy Transition (Wang et al., arXiv 2112.02353).
+
+    u_1 ─► classifier ─► log p¹ ──► T² ──► log p² ──► … ──► Tᴷ ──► log pᴷ
+                                    ▲                      ▲
+                           u_2 ─► transition network    u_K ─► transition network
+
+Cross-entropy at every known level trains all of it end to end, so a coarse label moves the fine classifier: the gradient of
+level k's loss in the fine logit z_j is (1 - t_j / pᵏ_y) p¹_j, with t the row y of Tᵏ…T².
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.errors import ConfigError
+from torchlht.heads.losses import confusion, masked_cross_entropy
+from torchlht.heads.method import Classifier, Method, Neck, check_option, register, variant
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import widened
+from torchlht.heads.transition.networks import TransitionNetwork, create_transition
+from torchlht.heads.transition.truncated import Columns
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Confusion, Features, Form, Reduction, TransitionName
+
+PAPER = "Wang et al., Label Hierarchy Transition, arXiv 2112.02353"
+
+
+@register("lht", paper=PAPER)
+class LHTHead(Method):
+    """Fine classes first; a learned transition per image gives each coarser level.
+
+    The LHT head, for any network that gives features:
+
+        >>> head = LHTHead(in_features=2048, hierarchy=tree)
+        >>> prediction = head(backbone(images))
+        >>> loss = head.loss(prediction, labels)         # labels (B, K), fine first, -1 = unknown
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        features: `shared` (7 points better on real birds) or `split` (the paper).
+        width: width of the neck; wider hurt on real birds.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        transition: `low_rank`, `full`, `static`, or `fixed` (T = S, nothing learned).
+        rank: rank s of the low-rank transition.
+        gamma: initial weight of the tree in the transition: 1 in the paper, where a column starts almost flat; 6 starts
+            it at 0.9 on the true parent, which measures better.
+        bias: whether the transition's linear layers have a bias (the public code has, the paper's formula has not).
+        confusion: `entropy` (the paper) or `kl` (its scripts): what keeps the columns of T from collapsing.
+        confusion_weight: λ of the confusion term. 0 by default: nothing measurable was gained at 0.01, and lost above.
+        form: how the low-rank transition is computed: `plain`, whole matrices; `tiled`, exactly the same in little memory;
+            `truncated`, the most probable columns only, the rest follows the tree; `auto` chooses by the size of each level.
+        columns: truncated: how many columns of a sample are computed.
+        tail: truncated: as many as leave at most this mass out, instead.
+
+    Raises:
+        ConfigError: for an unknown transition or confusion, or a confusion weight on `fixed`, which has nothing to learn.
+    """
+
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, 6.0)}
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        features: Features = "shared",
+        width: int = 600,
+        reduction: Reduction = "per_level_mean",
+        transition: TransitionName = "low_rank",
+        rank: int = 2,
+        gamma: float = 6.0,
+        bias: bool = True,
+        confusion: Confusion = "entropy",
+        confusion_weight: float = 0.0,
+        form: Form = "auto",
+        columns: int = 64,
+        tail: float | None = None,
+    ) -> None:
+        super().__init__(in_features, hierarchy, reduction=reduction)
+        check_confusion(confusion, confusion_weight)
+        check_option("form", form, Form)
+        if columns < 1 or (tail is not None and not 0 < tail < 1):
+            raise ConfigError(f"columns is {columns} and tail {tail}: at least 1 column, and a mass between 0 and 1")
+        if confusion_weight and transition == "fixed":
+            raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
+        self.confusion: Confusion = confusion
+        self.confusion_weight = confusion_weight
+        self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
+        self.classifier = Classifier(self.neck.width, hierarchy.sizes[0])
+        self.steps = nn.ModuleList(
+            create_transition(
+                transition,
+                self.neck.width,
+                hierarchy,
+                level,
+                rank=rank,
+                gamma=gamma,
+                bias=bias,
+                form=form,
+                columns=Columns(columns, tail),
+                confused=confusion_weight > 0,
+            )
+            for level in range(len(hierarchy) - 1)
+        )
+
+    def forward(self, features: Tensor) -> Prediction:
+        """See `Method.forward`."""
+        fine, *coarser = self.neck(features)
+        log_probs = [torch.log_softmax(widened(self.classifier(fine)), dim=1)]  # (B, C_1)
+        transitions = [step(u) for step, u in zip(self.steps, coarser, strict=True)]
+        for transition in transitions:
+            log_probs.append(transition.propagate(log_probs[-1]))  # (B, C_k)
+        return Prediction(tuple(log_probs), tuple(transitions))
+
+    def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
+        """Cross-entropy at every known level, plus λ times the confusion term, which needs no labels."""
+        loss = masked_cross_entropy(prediction.log_probs, labels, self.reduction)
+        if self.confusion_weight and prediction.transitions:
+            loss = loss + self.confusion_weight * confusion(prediction.transitions, self.confusion, self.reduction)
+        return loss
+
+    def scalars(self) -> dict[str, float]:
+        """γ of each transition, by the level it leads to."""
+        found: dict[str, float] = {}
+        for level, step in zip(self.hierarchy.levels[1:], self.steps, strict=True):
+            assert isinstance(step, TransitionNetwork)
+            found |= {f"{name}_{level}": value for name, value in step.scalars().items()}
+        return found
+
+
+def check_confusion(kind: str, weight: float) -> None:
+    """Raise ConfigError for an unknown confusion term or a negative weight."""
+    check_option("confusion", kind, Confusion)
+    if weight < 0:
+        raise ConfigError(f"confusion weight is {weight}: it must not be negative")
+
+
+variant(
+    "lht-paper",
+    LHTHead,
+    "LHT as published: split features, γ₀ = 1, confusion term with λ = 0.01.",
+    paper=PAPER,
+    features="split",
+    gamma=1.0,
+    confusion_weight=0.01,
+)
+variant(
+    "lht-simplified",
+    LHTHead,
+    "One learned transition for all images; it starts at γ₀ S.",
+    paper=PAPER,
+    transition="static",
+)
+variant(
+    "lht-full",
+    LHTHead,
+    "Every entry of the transition free, per image, and no prior from the tree.",
+    paper=PAPER,
+    transition="full",
+    grid={},
+)

@@ -1,0 +1,39 @@
+"""`marginal`, alias `lht-naive`: one softmax over the finest classes; a coarse label's likelihood is the sum over its children.
+
+The simplest method that learns from partial labels, and LHT with T = S: one implementation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torchlht.heads.method import register
+from torchlht.heads.methods.lht import PAPER, LHTHead
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Features, Reduction
+
+
+@register("marginal", aliases=["lht-naive"], paper=f"{PAPER}, there LHT_naive")
+class Marginal(LHTHead):
+    """Fine classes first; a coarse class is the sum of its children, and learns so, too.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        features: `shared`, or `split`: then the classifier reads the first K-th of the neck only, as in the paper.
+        width: width of the neck.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+    """
+
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        features: Features = "shared",
+        width: int = 600,
+        reduction: Reduction = "per_level_mean",
+    ) -> None:
+        super().__init__(in_features, hierarchy, features=features, width=width, reduction=reduction, transition="fixed")

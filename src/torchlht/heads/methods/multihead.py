@@ -1,0 +1,56 @@
+"""`multihead`: one independent softmax per level on a common trunk; `hd-cnn` is the same with split features.
+
+The paper calls this its HD-CNN baseline; the original HD-CNN, with a coarse-gated mixture of fine experts, is another thing.
+The paper splits the features in K parts; sharing them is a much stronger baseline that it leaves out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.heads.method import Classifier, Method, Neck, register, variant
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import widened
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Features, Reduction
+
+
+@register("multihead")
+class MultiHead(Method):
+    """Each level has its own linear head and learns from its own labels; nothing ties the levels together.
+
+    Args:
+        in_features: width of the features it is given.
+        hierarchy: the tree of classes.
+        features: `shared` (every level reads all of the neck) or `split` (each level its own part, as in the paper).
+        width: width of the neck.
+        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        features: Features = "shared",
+        width: int = 600,
+        reduction: Reduction = "per_level_mean",
+    ) -> None:
+        super().__init__(in_features, hierarchy, reduction=reduction)
+        self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
+        self.heads = nn.ModuleList(Classifier(self.neck.width, size) for size in hierarchy.sizes)
+
+    def forward(self, features: Tensor) -> Prediction:
+        """See `Method.forward`."""
+        logits = [widened(head(u)) for head, u in zip(self.heads, self.neck(features), strict=True)]
+        return Prediction(tuple(torch.log_softmax(z, dim=1) for z in logits))
+
+
+variant(
+    "hd-cnn",
+    MultiHead,
+    "multihead with split features: the baseline the LHT paper calls HD-CNN.",
+    paper="Wang et al., arXiv 2112.02353, table 1; not the original HD-CNN of Yan et al., ICCV 2015",
+    features="split",
+)

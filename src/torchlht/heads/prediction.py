@@ -1,0 +1,43 @@
+"""`Prediction`: what every method returns, and all that losses, metrics and answers ever see of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchlht.heads.transition.core import Transition
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Log-probabilities at every level for one batch, fine first, and the transitions that led to them, if any.
+
+    Attributes:
+        log_probs: one (B, C_k) tensor per level. Most methods give a distribution over the classes of a level; one with a
+            sigmoid per class gives each class its own probability, and a row need not sum to one.
+        transitions: one per adjacent pair of levels for methods that have them, else empty.
+        choice: (B, K) classes that are answered, where that is not simply the most probable one of each level.
+    """
+
+    log_probs: tuple[Tensor, ...]
+    transitions: tuple[Transition, ...] = ()
+    choice: Tensor | None = None
+
+    def probs(self, level: int) -> Tensor:
+        """(B, C_k) probabilities at a level, 0 = finest."""
+        return self.log_probs[level].exp()
+
+    def chosen(self) -> Tensor:
+        """(B, K) the class that is answered at each level, fine first."""
+        if self.choice is not None:
+            return self.choice
+        return torch.stack([log_p.argmax(dim=1) for log_p in self.log_probs], dim=1)
+
+    def transition(self, level: int) -> Tensor:
+        """(B, C_{k+1}, C_k): the matrices from `level` to the next coarser one, columns summing to one."""
+        if not self.transitions:
+            raise ValueError("this method has no transitions between its levels")
+        matrix = self.transitions[level].log_matrix().exp()
+        return matrix.expand(len(self.log_probs[0]), -1, -1)

@@ -1,0 +1,217 @@
+"""Networks that turn features into a transition between two adjacent levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.errors import ConfigError, suggestion
+from torchlht.heads.transition.core import DenseTransition, Transition, TreeTransition, widened
+from torchlht.heads.transition.low_rank import LowRankTransition, Prior
+from torchlht.heads.transition.tiled import TiledTransition
+from torchlht.heads.transition.truncated import USUAL, Columns, TruncatedTransition
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Form
+
+LARGEST = 2**24  # entries of a matrix that is kept or learned whole
+PLAIN = 2**18  # entries up to which `auto` computes all of them as the formula has it
+CONFUSED = 2**14  # the same where the confusion terms are wanted, which `tiled` has from the same pass
+WORTH = 16  # times as many columns as `truncated` does, from which on it is worth not to be exact
+
+
+def automatic(rows: int, columns: int, *, most: int = USUAL.most, confused: bool = False, down: bool = False) -> Form:
+    """The form for a matrix of this size, where `truncated` would do `most` of its columns."""
+    if rows * columns <= (CONFUSED if confused else PLAIN):
+        return "plain"
+    return "truncated" if rows * columns > PLAIN and columns >= WORTH * most and not down else "tiled"
+
+
+class TransitionNetwork(nn.Module):
+    """Turns features into a `Transition` between two adjacent levels. The base class knows the tree.
+
+    Args:
+        in_features: width of the features.
+        hierarchy: the tree.
+        level: the finer of the two levels, 0 = finest.
+        rank: rank s of `low_rank`; the others ignore it.
+        gamma: initial weight γ of the prior S; see each network.
+        bias: whether the linear layers have a bias.
+        down: from coarse to fine instead: columns are coarse classes, rows finer ones, the prior is Sᵀ.
+        form: how `low_rank` is computed; the others have one form.
+        columns: how many columns the form `truncated` does.
+        confused: whether the confusion terms will be asked for.
+    """
+
+    parents: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        level: int,
+        *,
+        rank: int = 2,
+        gamma: float = 6.0,
+        bias: bool = True,
+        down: bool = False,
+        form: Form = "auto",
+        columns: Columns = USUAL,
+        confused: bool = False,
+    ) -> None:
+        super().__init__()
+        fine, coarse = hierarchy.sizes[level], hierarchy.sizes[level + 1]
+        self.rows, self.columns, self.down = (fine, coarse, True) if down else (coarse, fine, False)
+        self.form, self.most, self.confused = form, columns, confused
+        self.register_buffer("parents", torch.from_numpy(hierarchy.parents[level].copy()), persistent=False)
+        self.make(in_features, rank, gamma, bias)
+
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """Create the parameters, if there are any."""
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Rows and columns at which the prior is."""
+        children = torch.arange(len(self.parents), device=self.parents.device)
+        return (children, self.parents) if self.down else (self.parents, children)
+
+    def check_size(self, name: str) -> None:
+        """Refuse a network with a number for every pair of classes where that is too many."""
+        if self.rows * self.columns > LARGEST:
+            raise ConfigError(
+                f"transition {name} has a number for each of {self.rows:,} × {self.columns:,} pairs of classes, and "
+                f"{LARGEST:,} are the most it takes; use low_rank, which grows with the classes"
+            )
+
+    def prior(self, gamma: Tensor) -> Tensor:
+        """γ S (or γ Sᵀ) as a dense matrix (rows, columns)."""
+        children, places = len(self.parents), self.pairs()
+        empty = torch.zeros(self.rows, self.columns, dtype=gamma.dtype, device=gamma.device)
+        return empty.index_put(places, gamma.expand(children))
+
+    def scalars(self) -> dict[str, float]:
+        """What is worth a curve in the training history."""
+        return {}
+
+
+class LowRank(TransitionNetwork):
+    """A = Q Lᵀ + γ S, T = column softmax of A; Q (rows, s) and L (columns, s) are linear in the features.
+
+    The paper adds a scalar β to all of A; a constant in every row of a column cancels in the softmax, its gradient is
+    exactly zero, and it is left out here. With γ = 1 a column starts with only e/(e + C_k - 1) on the true parent (0.07
+    for 38 families); the default 6 starts it at 0.92.
+    """
+
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """See `TransitionNetwork.make`."""
+        if rank < 1:
+            raise ConfigError(f"rank is {rank}: the low-rank transition needs at least 1")
+        self.rank = rank
+        self.left = nn.Linear(in_features, rank * self.columns, bias=bias)
+        self.right = nn.Linear(in_features, rank * self.rows, bias=bias)
+        self.gamma = nn.Parameter(torch.tensor(float(gamma)))
+        if self.form == "truncated" and self.down:
+            raise ConfigError("the form truncated leaves the rest to the tree, which does not say how a coarse class divides")
+        suited = automatic(self.rows, self.columns, most=self.most.most, confused=self.confused, down=self.down)
+        self.chosen = suited if self.form == "auto" else self.form
+        self.edges = Prior.of(*self.pairs(), self.columns)
+        self._left_out: Tensor | None = None  # of batches: sum of their means, maximum, how many
+
+    def forward(self, features: Tensor) -> Transition:
+        """(B, d) features to one transition per sample."""
+        left = (
+            None
+            if self.chosen == "truncated"
+            else widened(self.left(features)).view(features.shape[0], self.columns, self.rank)
+        )
+        right = widened(self.right(features)).view(features.shape[0], self.rows, self.rank)
+        if left is None:
+            return TruncatedTransition(features, self.left, right, self.gamma, self.parents, self.most, self._note)
+        if self.chosen == "tiled":
+            return TiledTransition(left, right, self.gamma, self.placed(left.device), self.confused)
+        return LowRankTransition(left, right, self.gamma, self.placed(left.device))
+
+    def placed(self, device: torch.device) -> Prior:
+        """Where the prior is, on a device."""
+        if self.edges.rows.device != device:
+            self.edges = self.edges.to(device)
+        return self.edges
+
+    def _note(self, tail: Tensor) -> None:
+        """Remember what was left out in training."""
+        if self.training and torch.is_grad_enabled() and tail.numel():
+            total, most, times = tail.new_zeros(3) if self._left_out is None else self._left_out
+            self._left_out = torch.stack([total + tail.mean(), torch.maximum(most, tail.max()), times + 1])
+
+    def scalars(self) -> dict[str, float]:
+        """γ, which grows when the data agree with the tree; and the mass that `truncated` left out since last asked."""
+        found = {"gamma": self.gamma.item()}
+        if self._left_out is not None:
+            total, most, times = self._left_out.tolist()
+            found |= {"tail": total / times, "tail_max": most}
+            self._left_out = None
+        return found
+
+
+class Full(TransitionNetwork):
+    """A = reshape(W u + b): every entry free, no prior. Large: C_k · C_{k-1} outputs."""
+
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """See `TransitionNetwork.make`."""
+        self.check_size("full")
+        self.logits = nn.Linear(in_features, self.rows * self.columns, bias=bias)
+
+    def forward(self, features: Tensor) -> Transition:
+        """(B, d) features to one matrix per sample."""
+        logits = widened(self.logits(features)).view(features.shape[0], self.rows, self.columns)
+        return DenseTransition(torch.log_softmax(logits, dim=1))
+
+
+class Static(TransitionNetwork):
+    """T = column softmax of a free matrix that is the same for every sample; it starts at γ S."""
+
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """See `TransitionNetwork.make`."""
+        self.check_size("static")
+        self.logits = nn.Parameter(self.prior(torch.tensor(float(gamma))))
+
+    def forward(self, features: Tensor) -> Transition:
+        """One matrix for all samples; the features are not looked at."""
+        return DenseTransition(torch.log_softmax(widened(self.logits), dim=0).unsqueeze(0))
+
+
+class Fixed(TransitionNetwork):
+    """T = S, nothing to learn: coarse probabilities are sums over children."""
+
+    def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
+        """See `TransitionNetwork.make`."""
+        if self.down:
+            raise ConfigError("the tree alone does not say how a coarse class divides; fixed goes from fine to coarse only")
+
+    def forward(self, features: Tensor) -> Transition:
+        """The tree; the features are not looked at."""
+        return TreeTransition(self.parents, self.rows)
+
+
+NETWORKS: dict[str, type[TransitionNetwork]] = {"low_rank": LowRank, "full": Full, "static": Static, "fixed": Fixed}
+
+
+def create_transition(
+    name: str,
+    in_features: int,
+    hierarchy: Hierarchy,
+    level: int,
+    *,
+    rank: int = 2,
+    gamma: float = 6.0,
+    bias: bool = True,
+    down: bool = False,
+    form: Form = "auto",
+    columns: Columns = USUAL,
+    confused: bool = False,
+) -> TransitionNetwork:
+    """A transition network by name: low_rank, full, static or fixed."""
+    if name not in NETWORKS:
+        raise ConfigError(f"unknown transition {name!r}: {suggestion(name, NETWORKS)}")
+    options: dict[str, Any] = {"rank": rank, "gamma": gamma, "bias": bias, "down": down}
+    return NETWORKS[name](in_features, hierarchy, level, **options, form=form, columns=columns, confused=confused)

@@ -1,0 +1,182 @@
+"""The low-rank transition of the columns that matter: the M most probable ones of each sample; the rest follows the tree.
+
+    pᵏ_i = Σ_{j in top} T_ij p_j + Σ_{j not in top, i parent of j} p_j
+
+A column that is left out moves its mass p_j from T_·j to the parent, so no entry of pᵏ is off by more than the mass τ of the
+columns left out, and half the absolute differences sum to at most τ. T is column-stochastic, so what was off one level below
+does not grow: after several levels the bounds add up. τ is measured, per sample, every time.
+
+The confusion terms are means over columns; a few columns drawn at random estimate them without bias. Of a large layer
+only the rows that belong to chosen columns are computed. Time and memory are M · C_k + C_{k-1} per sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from torchlht.heads.transition.core import CONFUSION, TILE, Transition, widened, without_autocast
+from torchlht.heads.transition.low_rank import LowRankStep, LowRankTransition, Places, Prior, logits
+from torchlht.heads.transition.tiled import TiledTransition
+from torchlht.vocabulary import Confusion
+
+DRAWN = 32  # columns that the confusion terms are estimated from
+MANY = 32  # times as many columns as are chosen, up to which all rows of the layer are computed: that is faster
+WHOLE = 0.25  # share of the columns from which on all of them are done, in tiles
+
+
+class Columns(NamedTuple):
+    """How many columns are done: so many, or as many as leave at most a mass of `tail` out in every sample of a batch."""
+
+    most: int = 64
+    tail: float | None = None
+
+    def count(self, log_p: Tensor) -> int:
+        """The number for a batch (B, C_{k-1})."""
+        if self.tail is None:
+            return min(self.most, log_p.shape[1])
+        kept = log_p.detach().exp().sort(dim=1, descending=True).values.cumsum(dim=1)
+        return min(int((kept < 1 - self.tail).sum(dim=1).max()) + 1, log_p.shape[1])
+
+
+USUAL = Columns()
+
+
+@dataclass
+class TruncatedTransition(Transition):
+    """A low-rank transition that is made column by column, when it is known which ones matter.
+
+    Attributes:
+        features: (B, d)
+        layer: gives the rows of L, s for each column.
+        right: Q, (B, rows, s)
+        gamma: weight of the tree.
+        parents: (C_{k-1},) row of each column's parent.
+        columns: how many columns are done.
+        note: is told the mass (B,) of those that were not.
+        tail: that mass, after `propagate`.
+    """
+
+    features: Tensor
+    layer: nn.Linear
+    right: Tensor
+    gamma: Tensor
+    parents: Tensor
+    columns: Columns = USUAL
+    note: Callable[[Tensor], None] | None = None
+    tail: Tensor | None = None
+
+    def propagate(self, log_p: Tensor) -> Tensor:
+        """See `Transition.propagate`."""
+        with without_autocast(log_p):
+            count = self.columns.count(log_p)
+            if count > WHOLE * log_p.shape[1]:
+                self._left_out(log_p.new_zeros(log_p.shape[0]))
+                return self.whole().propagate(log_p)
+            best = log_p.topk(count, dim=1)
+            scale = log_p.detach().amax(dim=1, keepdim=True)
+            rest = torch.exp(log_p - scale).scatter(1, best.indices, 0.0)  # (B, C_{k-1})
+            by_tree = torch.zeros_like(self.right[:, :, 0]).index_add(1, self.parents, rest)
+            self._left_out((rest.detach().sum(dim=1, keepdim=True) * scale.exp()).squeeze(1))
+            tiny = torch.finfo(log_p.dtype).tiny  # where no child is left: nothing from the tree, and no gradient
+            learned = self._learned(best.indices, best.values)
+            return torch.logaddexp(learned, by_tree.clamp(min=tiny).log() + scale)
+
+    def _left_out(self, tail: Tensor) -> None:
+        self.tail = tail
+        if self.note is not None and not torch.compiler.is_exporting():
+            self.note(tail)
+
+    def _learned(self, chosen: Tensor, log_p: Tensor) -> Tensor:
+        """log Σ_j T_ij p_j over chosen columns: (B, rows) from (B, M)."""
+        left = self._left(chosen)
+        rows = self.parents[chosen]
+        flat = rows * chosen.shape[1] + torch.arange(chosen.shape[1], device=chosen.device)
+        gamma = self.gamma.to(left.dtype)
+        if torch.compiler.is_exporting():
+            log_t = torch.log_softmax(logits(left, self.right, gamma, flat), dim=1)
+            return torch.logsumexp(log_t + log_p.unsqueeze(1), dim=2)
+        found: Tensor = LowRankStep.apply(left, self.right, gamma, log_p, Places(flat, rows))
+        return found
+
+    def _left(self, chosen: Tensor) -> Tensor:
+        """The rows of L for columns (B, M): (B, M, s)."""
+        rank, all_of_them = self.right.shape[2], len(self.parents)
+        if all_of_them <= MANY * chosen.shape[1]:
+            left = widened(self.layer(self.features)).view(-1, all_of_them, rank)
+            return left.gather(1, chosen.unsqueeze(2).expand(-1, -1, rank))
+        weight = self.layer.weight.view(all_of_them, -1)  # (C_{k-1}, s·d)
+        features = self.features.to(weight.dtype)
+        if torch.compiler.is_exporting():
+            weights = F.embedding(chosen, weight).view(*chosen.shape, rank, -1)
+            found = torch.einsum("bmsd,bd->bms", weights, features)
+        else:
+            found = ChosenRows.apply(features, weight, chosen)
+        if self.layer.bias is not None:
+            found = found + F.embedding(chosen, self.layer.bias.view(-1, rank))
+        return widened(found)
+
+    def confusion(self, kind: Confusion) -> Tensor:
+        """See `Transition.confusion`; estimated from columns drawn for this batch, the same for all its samples."""
+        rank, count = self.right.shape[2], len(self.parents)
+        drawn = torch.randperm(count, device=self.parents.device)[:DRAWN]
+        rows = (drawn.unsqueeze(1) * rank + torch.arange(rank, device=drawn.device)).flatten()  # of the layer
+        bias = None if self.layer.bias is None else self.layer.bias[rows]
+        with without_autocast(self.right):
+            left = F.linear(self.features.to(self.layer.weight.dtype), F.embedding(rows, self.layer.weight), bias)
+            flat = self.parents[drawn] * len(drawn) + torch.arange(len(drawn), device=drawn.device)
+            made = logits(widened(left).view(-1, len(drawn), rank), self.right, self.gamma, flat)
+            return CONFUSION[kind](torch.log_softmax(made, dim=1))
+
+    def whole(self) -> LowRankTransition:
+        """The same transition with all its columns, in tiles."""
+        left = widened(self.layer(self.features)).view(self.right.shape[0], len(self.parents), self.right.shape[2])
+        columns = torch.arange(len(self.parents), device=self.parents.device)
+        return TiledTransition(left, self.right, self.gamma, Prior.of(self.parents, columns, len(columns)))
+
+    def log_matrix(self) -> Tensor:
+        """See `Transition.log_matrix`: of the learned transition, all columns of it."""
+        return self.whole().log_matrix()
+
+
+class ChosenRows(torch.autograd.Function):
+    """Products of each sample's features with some rows of a weight, other ones for every sample: (B, M, s).
+
+    A few samples at a time, so that the (B, M, s·d) rows are never all there; two to three times as fast as when they are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, chosen: Tensor) -> Tensor:
+        """From (B, d), (C, s·d) and (B, M)."""
+        ctx.save_for_backward(features, weight, chosen)
+        found = [torch.bmm(rows, x.unsqueeze(2)) for _, x, _, rows in _picked(features, weight, chosen)]
+        return torch.cat(found).view(*chosen.shape, weight.shape[1] // features.shape[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of features and weight."""
+        features, weight, chosen = ctx.saved_tensors
+        of_features, of_weight = torch.empty_like(features), torch.zeros_like(weight)
+        for part, x, places, rows in _picked(features, weight, chosen):
+            g = gradient[part].flatten(1).unsqueeze(1)  # (b, 1, M·s)
+            of_features[part] = torch.bmm(g, rows).squeeze(1)
+            of_weight.index_add_(0, places, (g.mT * x.unsqueeze(1)).view(len(places), weight.shape[1]))
+        return of_features, of_weight, None
+
+
+def _picked(features: Tensor, weight: Tensor, chosen: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """Runs of samples: which, their features, the places (b·M,) of their rows, and these rows, (b, M·s, d)."""
+    (batch, count), width = chosen.shape, features.shape[1]
+    most = max(1, TILE // (8 * count * weight.shape[1]))
+    for start in range(0, max(1, batch), most):
+        part = slice(start, start + most)
+        places = chosen[part].flatten()
+        rows = weight.index_select(0, places)
+        yield part, features[part], places, rows.view(len(chosen[part]), count * weight.shape[1] // width, width)

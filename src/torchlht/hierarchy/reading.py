@@ -1,0 +1,370 @@
+"""The files a tree of classes is read from. Each reader finds all the faults of its format before it gives up.
+
+.csv .tsv        one row per finest class, columns coarse → fine; or columns name,parent[,level]
+.json .yaml      nested: {Gulls: [Ivory Gull, Herring Gull]}; or {levels: [...], tree: {...}}; or our hierarchy.json
+a folder         folders inside folders
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from torchlht.errors import DataError, Fault, HierarchyError
+from torchlht.hierarchy.rows import Row, Spec, build
+
+FORMAT = "torchlht-hierarchy-1"
+CHILD_COLUMNS = ("name", "child", "class", "taxon")
+
+
+def read_tree(path: Path, levels: Sequence[str] | None = None) -> Spec:
+    """The tree in a file or folder. `levels` are coarse → fine. Raises HierarchyError with every fault."""
+    if path.is_dir() and (path / "hierarchy.json").is_file():
+        path = path / "hierarchy.json"
+    if path.is_dir():
+        rows, faults = folder_rows(path)
+    elif not path.is_file():
+        raise DataError(f"{path}: no such file or folder")
+    elif path.suffix.lower() in (".json", ".yaml", ".yml"):
+        if (own := _read_own(path)) is not None:
+            return own
+        rows, own_levels, faults = _nested_rows(_compose(path))
+        levels = levels or own_levels
+    elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        rows, levels, faults = _table_rows(path, levels)
+    else:
+        raise DataError(f"{path}: a hierarchy is read from .csv, .tsv, .json, .yaml or a folder, not {path.suffix!r}")
+    rows, levels, depth_faults = to_depth(rows, levels)
+    faults += depth_faults
+    if not rows and not faults:
+        faults = [Fault("", "holds no classes")]
+    if not depth_faults:
+        spec, found = build(rows, levels)
+        faults += found
+    if faults:
+        raise HierarchyError(str(path), sorted(faults, key=_line_number))
+    return spec
+
+
+def _line_number(fault: Fault) -> int:
+    return int(fault.where.removeprefix("line ")) if fault.where.startswith("line ") else 0
+
+
+def to_depth(rows: list[Row], levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str], list[Fault]]:
+    """Make all rows as long as the deepest, and find or check the names of the levels."""
+    depth = max((len(row.names) for row in rows), default=0)
+    if levels is None:
+        levels = [f"level{i + 1}" for i in range(depth)]
+    if len(levels) != depth and rows:
+        names = ", ".join(levels)
+        return (
+            rows,
+            levels,
+            [Fault("", f"the tree is {depth} levels deep but {len(levels)} levels are named ({names})")],
+        )
+    return [Row(row.where, row.names + (None,) * (depth - len(row.names))) for row in rows], levels, []
+
+
+# ---- tables --------------------------------------------------------------------------------------------------------
+
+
+class Table(NamedTuple):
+    """A CSV or TSV file: its columns, and its rows with their line numbers."""
+
+    columns: list[str]
+    rows: list[tuple[int, list[str]]]
+    faults: list[Fault]
+
+
+def read_table(path: Path) -> Table:
+    """Read a CSV or TSV with a header. Cells are stripped; blank lines are passed over."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    delimiter = max(",\t;", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        columns = [cell.strip() for cell in next(reader, [])]
+        records = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as error:
+        raise DataError(f"{path} line {reader.line_num}: {error}; is a quotation mark left open?") from None
+    if not columns:
+        raise DataError(f"{path}: empty; a table starts with a line of column names")
+    if not any(columns):
+        raise DataError(f"{path} line 1: the columns have no name; a table starts with a line of column names")
+    faults = [Fault("line 1", f"column {i + 1} has no name") for i, name in enumerate(columns) if not name]
+    repeated = sorted({name for name in columns if name and columns.count(name) > 1})
+    faults += [Fault("line 1", f"column {name!r} appears twice") for name in repeated]
+    rows = []
+    for line, cells in records:
+        if any(cells) and len(cells) != len(columns):
+            faults.append(Fault(f"line {line}", f"{len(cells)} cells, but the header names {len(columns)}"))
+        elif any(cells):
+            rows.append((line, cells))
+    return Table(columns, rows, faults)
+
+
+def _table_rows(path: Path, levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str] | None, list[Fault]]:
+    table = read_table(path)
+    child = next((name for name in CHILD_COLUMNS if name in table.columns), None)
+    if child and "parent" in table.columns:
+        return _edge_rows(table, child, levels)
+    return _level_rows(table, levels)
+
+
+def _level_rows(table: Table, levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str], list[Fault]]:
+    """One row per finest class, one column per level."""
+    faults = list(table.faults)
+    wanted = list(levels) if levels else [name for name in table.columns if name]
+    faults += [Fault("line 1", f"no column {name!r}") for name in wanted if name not in table.columns]
+    if any(name not in table.columns for name in wanted):
+        return [], wanted, faults
+    columns = [table.columns.index(name) for name in wanted]
+    # With fewer finest than coarsest names the columns are in the wrong order: `build` says so, repeats say nothing.
+    top, bottom = ({cells[column] for _, cells in table.rows} for column in (columns[0], columns[-1]))
+    rows, first_seen = [], dict[str, int]()
+    for line, cells in table.rows:
+        names = [cells[column] or None for column in columns]
+        where = f"line {line}"
+        finest = names[-1]
+        for end in {0, len(wanted) - 1}:
+            if names[end] is None:
+                faults.append(Fault(where, f"{wanted[end]} is empty"))
+        if finest in first_seen and len(bottom) >= len(top):
+            faults.append(Fault(where, f"{finest!r} appears twice (also line {first_seen[str(finest)]})"))
+        elif finest is not None:
+            first_seen.setdefault(finest, line)
+        if names[0] is not None:
+            rows.append(Row(where, tuple(names)))
+    return rows, wanted, faults
+
+
+def _edge_rows(table: Table, child: str, levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str] | None, list[Fault]]:
+    """One row per class of any level, naming its parent (blank at the top), and optionally its level."""
+    known = {child, "parent", "level"}
+    faults = table.faults + [
+        Fault("line 1", f"unknown column {name!r}") for name in table.columns if name and name not in known
+    ]
+    column = {name: i for i, name in enumerate(table.columns)}
+    parents: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    ranks: dict[str, str] = {}
+    for line, cells in table.rows:
+        name, parent = cells[column[child]], cells[column["parent"]]
+        if not name:
+            faults.append(Fault(f"line {line}", f"{child} is empty"))
+        elif name in parents:
+            again = "appears twice" if parents[name] == parent else f"has two parents, {parents[name]!r} and {parent!r}"
+            faults.append(Fault(f"line {line}", f"{name!r} {again} (also line {lines[name]})"))
+        else:
+            parents[name], lines[name] = parent, line
+            ranks[name] = cells[column["level"]] if "level" in column else ""
+    faults += _cycles(parents, lines)
+    if faults:
+        return [], levels, faults
+    return _paths_from_edges(parents, lines, ranks, levels)
+
+
+def _cycles(parents: dict[str, str], lines: dict[str, int]) -> list[Fault]:
+    """Every cycle once, at its first line."""
+    faults, done = [], set[str]()
+    for start in parents:
+        path: list[str] = []
+        name = start
+        while name in parents and name not in done and name not in path:
+            path.append(name)
+            name = parents[name]
+        if name in path:
+            ring = path[path.index(name) :]
+            first = min(ring, key=lines.__getitem__)
+            turn = ring.index(first)
+            shown = " → ".join([*ring[turn:], *ring[:turn], first])
+            faults.append(Fault(f"line {lines[first]}", f"cycle: {shown}"))
+        done.update(path)
+    return faults
+
+
+def _paths_from_edges(
+    parents: dict[str, str], lines: dict[str, int], ranks: dict[str, str], levels: Sequence[str] | None
+) -> tuple[list[Row], Sequence[str] | None, list[Fault]]:
+    inner = {parent for parent in parents.values() if parent}
+    roots = [name for name in inner if name not in parents]
+    parents = {**parents, **dict.fromkeys(roots, "")}
+    levels, faults = _rank_order(parents, ranks, levels)
+    rows = []
+    for leaf in (name for name in parents if name not in inner):
+        path = [leaf]
+        while parents[path[-1]]:
+            path.append(parents[path[-1]])
+        names: list[str | None] = list(reversed(path))
+        if levels and any(ranks.values()):
+            placed = {ranks.get(name, ""): name for name in path}
+            names = [placed.get(level) for level in levels]
+        rows.append(Row(f"line {lines[leaf]}", tuple(names)))
+    return rows, levels, faults
+
+
+def _rank_order(
+    parents: dict[str, str], ranks: dict[str, str], levels: Sequence[str] | None
+) -> tuple[Sequence[str] | None, list[Fault]]:
+    """The levels named in a `level` column, coarse → fine, as the edges order them."""
+    if levels or not any(ranks.values()):
+        return levels, []
+    missing = [name for name in parents if not ranks.get(name)]
+    if missing:
+        return levels, [Fault("", f"{name!r} has no level: give every class a row with its level") for name in missing]
+    sorter: TopologicalSorter[str] = TopologicalSorter({rank: [] for rank in ranks.values()})
+    for name, parent in parents.items():
+        if parent:
+            sorter.add(ranks[name], ranks[parent])
+    try:
+        return list(sorter.static_order()), []
+    except CycleError as error:
+        return levels, [Fault("", f"levels are in a cycle: {' → '.join(error.args[1])}")]
+
+
+# ---- nested JSON and YAML ------------------------------------------------------------------------------------------
+
+
+def _read_own(path: Path) -> Spec | None:
+    """Our own hierarchy.json; None when the file is something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, UnicodeDecodeError):
+        return None  # whatever it is, the reader of nested files finds out
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        return None
+    try:
+        return spec_of(content)
+    except (KeyError, TypeError) as error:
+        raise HierarchyError(str(path), [Fault("", f"not a whole hierarchy.json ({error!r})")]) from None
+
+
+def spec_of(content: dict[str, Any]) -> Spec:
+    """The tree from the content of a hierarchy.json."""
+    levels = content["levels"]
+    return Spec(
+        levels=tuple(level["name"] for level in levels),
+        classes=tuple(tuple(level["classes"]) for level in levels),
+        parents=tuple(tuple(level["parents"]) for level in levels[:-1]),
+    )
+
+
+def _compose(path: Path) -> yaml.Node | None:
+    """Parse to nodes, not values: nodes know their line. JSON is YAML once its tabs are spaces and its escapes joined."""
+    try:
+        text = path.read_text(encoding="utf-8-sig").replace("\t", " ")
+        document: yaml.Node | None = yaml.compose(_SURROGATES.sub(_joined, text), Loader=yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    except yaml.reader.ReaderError as error:
+        where = f"line {text.count(chr(10), 0, error.position) + 1}"
+        raise HierarchyError(str(path), [Fault(where, f"a character that text may not hold ({error.reason})")]) from None
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise HierarchyError(str(path), [Fault(where, error.problem or "not YAML or JSON")]) from None
+    return document
+
+
+_SURROGATES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+
+
+def _joined(pair: re.Match[str]) -> str:
+    """One character for the two escapes JSON writes it with."""
+    return str(json.loads(f'"{pair.group()}"'))
+
+
+def _nested_rows(document: yaml.Node | None) -> tuple[list[Row], list[str] | None, list[Fault]]:
+    """Walk mappings and lists down to the leaves."""
+    levels: list[str] | None = None
+    if document is None:
+        return [], None, []
+    if isinstance(document, yaml.MappingNode):
+        entries = {key.value: value for key, value in document.value}
+        if set(entries) == {"levels", "tree"}:
+            names, document = entries["levels"], entries["tree"]
+            if not isinstance(names, yaml.SequenceNode):
+                where = f"line {names.start_mark.line + 1}"
+                return [], None, [Fault(where, "levels is a list of names, coarse → fine: [order, family, species]")]
+            levels = [node.value for node in names.value]
+    faults: list[Fault] = []
+    return list(_walk(document, (), (), faults)), levels, faults
+
+
+def _walk(node: yaml.Node, path: tuple[str, ...], above: tuple[int, ...], faults: list[Fault]) -> Iterator[Row]:
+    where = f"line {node.start_mark.line + 1}"
+    if id(node) in above:
+        faults.append(Fault(where, f"cycle: {' → '.join(path)} contains itself"))
+        return
+    above = (*above, id(node))
+    if isinstance(node, yaml.MappingNode):
+        yield from _walk_children([(key, value) for key, value in node.value], path, above, faults)
+    elif isinstance(node, yaml.SequenceNode):
+        leaves = [(item, None) for item in node.value if isinstance(item, yaml.ScalarNode)]
+        yield from _walk_children(leaves, path, above, faults)
+        for item in node.value:
+            if not isinstance(item, yaml.ScalarNode):
+                yield from _walk(item, path, above, faults)
+    elif node.tag.endswith(":null"):
+        yield from [Row(where, path)] if path else []
+    else:
+        yield from _walk_children([(node, None)], path, above, faults)
+
+
+def _walk_children(
+    children: Sequence[tuple[yaml.Node, yaml.Node | None]],
+    path: tuple[str, ...],
+    above: tuple[int, ...],
+    faults: list[Fault],
+) -> Iterator[Row]:
+    first_seen: dict[str, int] = {}
+    for key, value in children:
+        line = key.start_mark.line + 1
+        name = key.value.strip() if isinstance(key.value, str) and not key.tag.endswith(":null") else ""
+        if not name:
+            faults.append(Fault(f"line {line}", f"empty name under {path[-1]!r}" if path else "empty name at the top"))
+        elif name in first_seen:
+            faults.append(Fault(f"line {line}", f"{name!r} appears twice (also line {first_seen[name]})"))
+        else:
+            first_seen[name] = line
+            if value is None or (isinstance(value, yaml.CollectionNode) and not value.value):
+                yield Row(f"line {line}", (*path, name))
+            else:
+                yield from _walk(value, (*path, name), above, faults)
+
+
+# ---- folders -------------------------------------------------------------------------------------------------------
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """Folders inside a folder, sorted by name; hidden ones are not classes."""
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def folder_rows(root: Path) -> tuple[list[Row], list[Fault]]:
+    """One row per folder that has no folders inside it."""
+    rows: list[Row] = []
+    faults: list[Fault] = []
+
+    def walk(folder: Path, path: tuple[str, ...], above: tuple[Path, ...]) -> None:
+        real = folder.resolve()
+        if real in above:
+            faults.append(Fault(str(folder.relative_to(root)), f"cycle: a link back to {real.name!r}"))
+            return
+        inside = subfolders(folder)
+        for child in inside:
+            walk(child, (*path, child.name), (*above, real))
+        if path and not inside:
+            rows.append(Row(str(folder.relative_to(root)), path))
+
+    walk(root, (), ())
+    return rows, faults

@@ -1,0 +1,262 @@
+"""`Hierarchy`: levels, names and parents. It is the only place that turns fine-first order into coarse-first and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchlht.errors import DataError, Fault, HierarchyError, suggestion
+from torchlht.files import write_text
+from torchlht.hierarchy.reading import FORMAT, read_tree, spec_of
+from torchlht.hierarchy.rows import Row, Spec, build, narrower
+
+Ints = NDArray[np.int64]
+
+
+class Hierarchy:
+    """A tree of classes in K complete levels. In code, level 0 is the finest; on screen, the coarsest comes first.
+
+        >>> tree = Hierarchy.from_paths([("Gulls", "Ivory Gull"), ("Gulls", "Herring Gull"), ("Auks", "Puffin")],
+        ...                             levels=("family", "species"))
+        >>> tree
+        Hierarchy(family 2 › species 3)
+        >>> tree.levels                                  # fine first
+        ('species', 'family')
+        >>> tree.parents[0]                              # the family of each species
+        array([0, 0, 1])
+
+    Attributes:
+        levels: level names, fine first.
+        classes: class names of each level, fine first; unique within a level.
+        parents: one array per adjacent pair of levels: `parents[k][j]` is the index at level k+1 of class j at level k.
+    """
+
+    def __init__(
+        self,
+        *,
+        levels: Sequence[str],
+        classes: Sequence[Sequence[str]],
+        parents: Sequence[Sequence[int] | Ints],
+        source: str = "hierarchy",
+    ) -> None:
+        self.levels = tuple(levels)
+        self.classes = tuple(tuple(names) for names in classes)
+        self.parents = tuple(np.asarray(p, dtype=np.int64) for p in parents)
+        faults = self._faults()
+        if faults:
+            raise HierarchyError(source, faults)
+        for p in self.parents:
+            p.flags.writeable = False
+        self._numbers = tuple({name: i for i, name in enumerate(names)} for names in self.classes)
+
+    # ---- making one ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_parents(
+        cls,
+        parents: Sequence[Sequence[int] | Ints],
+        levels: Sequence[str] | None = None,
+        classes: Sequence[Sequence[str]] | None = None,
+    ) -> Hierarchy:
+        """From index arrays, fine first. Missing names are numbers.
+
+        Args:
+            parents: `parents[k][j]` is the index at level k+1 of class j at level k.
+            levels: names of the K levels, fine first.
+            classes: names of the classes of each level, fine first; needed when there is a single level.
+        """
+        if classes is None:
+            if not parents:
+                raise HierarchyError("from_parents", [Fault("", "no levels: pass parents, or classes for a single level")])
+            tops = [len(p) for p in parents] + [int(np.max(np.asarray(parents[-1]), initial=-1)) + 1]
+            classes = [[str(i) for i in range(n)] for n in tops]
+        names = levels if levels is not None else default_levels(len(classes))[::-1]
+        return cls(levels=names, classes=classes, parents=parents, source="from_parents")
+
+    @classmethod
+    def from_paths(cls, paths: Iterable[Sequence[str | None]], levels: Sequence[str]) -> Hierarchy:
+        """From paths of names, coarse → fine, `None` where a branch has no such level; `levels` likewise."""
+        rows = [Row(f"path {i + 1}", tuple(path)) for i, path in enumerate(paths)]
+        wrong = [row for row in rows if len(row.names) != len(levels)]
+        faults = [Fault(row.where, f"{len(row.names)} names for {len(levels)} levels") for row in wrong]
+        spec, faults = build(rows, levels) if not faults else (Spec((), (), ()), faults)
+        if faults:
+            raise HierarchyError("paths", faults)
+        return cls(**spec._asdict(), source="paths")
+
+    @classmethod
+    def read(cls, path: str | Path, levels: Sequence[str] | None = None) -> Hierarchy:
+        """From a file or folder: CSV/TSV, nested JSON or YAML, our own `hierarchy.json`, or a tree of folders.
+
+        Args:
+            path: what to read. A CSV has one row per finest class and its columns run coarse → fine, or it has the
+                columns `name,parent` (and `level`).
+            levels: level names coarse → fine; they choose and order the columns of a CSV, and name the levels of a tree
+                that has no names of its own.
+
+        Raises:
+            HierarchyError: with every fault of the file.
+            DataError: when there is no such file.
+        """
+        return cls(**read_tree(Path(path), levels)._asdict(), source=str(path))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "hierarchy") -> Hierarchy:
+        """The inverse of `to_dict`. Raises KeyError or TypeError when something is missing."""
+        return cls(**spec_of(values)._asdict(), source=source)
+
+    def _faults(self) -> list[Fault]:
+        """Everything wrong with the arrays themselves, whichever way they came in."""
+        faults = []
+        depth = len(self.classes)
+        if depth == 0 or len(self.levels) != depth or len(self.parents) != depth - 1:
+            counts = f"{len(self.levels)} level names, {depth} lists of classes, {len(self.parents)} parent arrays"
+            return [Fault("", f"a hierarchy of K levels has K names, K lists and K - 1 parent arrays; got {counts}")]
+        faults += [Fault("", f"level name {name!r} appears twice") for name in _repeated(self.levels)]
+        for level, names in zip(self.levels, self.classes, strict=True):
+            faults += [Fault(level, f"{name!r} appears twice") for name in _repeated(names)]
+            faults += [Fault(level, f"class {i} has an empty name") for i, n in enumerate(names) if not n.strip()]
+        for k, parents in enumerate(self.parents):
+            faults += self._parent_faults(k, parents)
+        return faults
+
+    def _parent_faults(self, k: int, parents: Ints) -> list[Fault]:
+        fine, coarse = self.levels[k], self.levels[k + 1]
+        n, above = len(self.classes[k]), len(self.classes[k + 1])
+        if parents.shape != (n,):
+            return [Fault(fine, f"{n} classes but {parents.size} parents: every {fine} has exactly one {coarse}")]
+        faults = [
+            Fault(fine, f"the parent of {self.classes[k][j]!r} is {parents[j]}, outside 0…{above - 1}")
+            for j in np.flatnonzero((parents < 0) | (parents >= above))
+        ]
+        if n < above:
+            faults.append(Fault("", narrower(coarse, above, fine, n)))
+        for i in np.setdiff1d(np.arange(above), parents):
+            faults.append(Fault(coarse, f"{self.classes[k + 1][i]!r} has no {fine} under it"))
+        return faults
+
+    # ---- asking ----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """The number of levels, K."""
+        return len(self.levels)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of classes of each level, fine first."""
+        return tuple(len(names) for names in self.classes)
+
+    @property
+    def top_down(self) -> range:
+        """Level indices in the order people say them, coarse → fine: `for k in tree.top_down: tree.levels[k]`."""
+        return range(len(self) - 1, -1, -1)
+
+    def index(self, level: int, name: str) -> int:
+        """The number of a class. Raises DataError, with the nearest names, when the level has no such class."""
+        try:
+            return self._numbers[level][name]
+        except KeyError:
+            near = suggestion(name, self.classes[level])
+            raise DataError(f"{self.levels[level]} has no class {name!r}: {near}") from None
+
+    def ancestors(self, level: int, of: int = 0) -> Ints:
+        """For each class of level `of`, its ancestor at the coarser (or same) `level`."""
+        found = np.arange(self.sizes[of])
+        for parents in self.parents[of:level]:
+            found = parents[found]
+        return found
+
+    def path(self, leaf: int) -> tuple[int, ...]:
+        """The class of each level, fine first, on the path from a finest class to the top."""
+        return tuple(int(self.ancestors(k)[leaf]) for k in range(len(self)))
+
+    def edges(self, level: int) -> Ints:
+        """(2, E): child and parent indices between `level` and the next coarser one."""
+        return np.stack([np.arange(self.sizes[level]), self.parents[level]])
+
+    def matrix(self, level: int) -> NDArray[np.float64]:
+        """S of the step from `level` to the next coarser: 1 where row i is the parent of column j. Dense; on demand."""
+        matrix = np.zeros((self.sizes[level + 1], self.sizes[level]))
+        child, parent = self.edges(level)
+        matrix[parent, child] = 1
+        return matrix
+
+    def lca_height(self, a: Ints, b: Ints) -> Ints:
+        """Height of the lowest common ancestor of finest classes: 0 if equal, 1 for siblings, …, K if nothing is shared."""
+        height = np.zeros(np.broadcast(a, b).shape, dtype=np.int64)
+        for k in range(len(self)):
+            up = self.ancestors(k)
+            height += up[a] != up[b]
+        return height
+
+    def fill(self, labels: Ints, where: Callable[[int], str] = "row {}".format) -> Ints:
+        """Fill in the ancestors of every known label; -1 stays where nothing finer is known.
+
+        Args:
+            labels: (N, K), fine first, -1 where unknown.
+            where: names row i in messages.
+
+        Raises:
+            DataError: when a label contradicts the tree, with its row.
+        """
+        filled = np.array(labels, dtype=np.int64)
+        for k, parents in enumerate(self.parents):
+            implied = np.where(filled[:, k] >= 0, parents[filled[:, k]], -1)
+            wrong = np.flatnonzero((implied >= 0) & (filled[:, k + 1] >= 0) & (implied != filled[:, k + 1]))
+            if wrong.size:
+                raise DataError(self._contradiction(filled, k, wrong, where))
+            filled[:, k + 1] = np.where(implied >= 0, implied, filled[:, k + 1])
+        return filled
+
+    def _contradiction(self, labels: Ints, k: int, wrong: Ints, where: Callable[[int], str]) -> str:
+        row = int(wrong[0])
+        child, parent = labels[row, k], labels[row, k + 1]
+        right = self.classes[k + 1][self.parents[k][child]]
+        others = f" (and {wrong.size - 1} more rows like it)" if wrong.size > 1 else ""
+        return (
+            f"{where(row)}: {self.levels[k]} {self.classes[k][child]!r} is labelled {self.levels[k + 1]} "
+            f"{self.classes[k + 1][parent]!r}, but the tree puts it under {right!r}{others}; correct the label or the tree"
+        )
+
+    # ---- keeping and showing ---------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values: the content of `hierarchy.json`."""
+        parents: list[list[int] | None] = [p.tolist() for p in self.parents]
+        levels = [
+            {"name": name, "classes": list(names), "parents": above}
+            for name, names, above in zip(self.levels, self.classes, [*parents, None], strict=True)
+        ]
+        return {"format": FORMAT, "levels": levels}
+
+    def write(self, path: str | Path) -> None:
+        """Write `hierarchy.json`; `Hierarchy.read` gives the same tree back."""
+        write_text(Path(path), json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
+
+    def describe(self) -> str:
+        """Levels and their sizes in a line, coarse → fine: "order 13 › family 38 › species 200"."""
+        return " › ".join(f"{self.levels[k]} {self.sizes[k]}" for k in self.top_down)
+
+    def __repr__(self) -> str:
+        return f"Hierarchy({self.describe()})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hierarchy) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.levels, self.classes))
+
+
+def default_levels(depth: int) -> list[str]:
+    """Names for levels that have none, coarse → fine."""
+    return [f"level{i + 1}" for i in range(depth)]
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    seen: set[str] = set()
+    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]

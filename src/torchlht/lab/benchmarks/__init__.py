@@ -1,0 +1,1 @@
+"""Benchmarks by name: one file per official archive, written out as a table and a tree."""

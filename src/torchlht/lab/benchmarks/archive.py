@@ -1,0 +1,129 @@
+"""What the readers of benchmark archives share: what each of them finds, and how what is missing is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from torchlht.errors import DataError
+from torchlht.hierarchy.tree import Hierarchy
+
+TREES = Path(__file__).parents[2] / "trees"
+Value = TypeVar("Value")
+
+
+class Picture(NamedTuple):
+    """A picture of an archive: its absolute path, the number of its finest class, and its split."""
+
+    path: str
+    leaf: int
+    split: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of an archive: which of its trees, which perturbation of it, and which seed."""
+
+    tree: str = "default"
+    mode: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What a reader found.
+
+    Attributes:
+        tree: the tree that the labels follow.
+        pictures: every picture, with its finest class; coarser labels follow from the tree.
+        prior: another tree of the same classes, for methods to be misled by.
+        targets: classes that are set apart for few-shot tests.
+        names: how many names each level has, fine first, where that is not the number of its classes: two that have the
+            same name are told apart in the tree.
+    """
+
+    tree: Hierarchy
+    pictures: list[Picture]
+    prior: Hierarchy | None = None
+    targets: tuple[str, ...] = ()
+    names: tuple[int, ...] | None = None
+
+
+def shipped_tree(name: str) -> Hierarchy:
+    """A tree that comes with the package."""
+    return Hierarchy.read(TREES / f"{name}.json")
+
+
+def find_base(root: Path, inner: Sequence[str], holds: Sequence[str]) -> Path:
+    """The first of the folders `inner` under `root` in which anything of `holds` lies; `root` when none does."""
+    if not root.is_dir():
+        raise DataError(f"{root}: no such folder")
+    folders = [root / name for name in inner]
+    return next((folder for folder in folders if any((folder / name).exists() for name in holds)), root)
+
+
+def require(base: Path, *, files: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
+    """Refuse a folder that lacks any of these, naming all it lacks."""
+    missing = [f"{name}/" for name in folders if not (base / name).is_dir()]
+    missing += [name for name in files if not (base / name).is_file()]
+    if missing:
+        raise DataError(f"{base}: missing {', '.join(missing)}")
+
+
+def read_pairs(file: Path) -> dict[str, str]:
+    """Lines of a first word and the rest, as a table; refuses a line without a rest and a word that comes twice."""
+    pairs: dict[str, str] = {}
+    for number, line in enumerate(read_lines(file), start=1):
+        if not line.strip():
+            continue
+        words = line.split(maxsplit=1)
+        if len(words) < 2:
+            raise DataError(f"{file} line {number}: {line.strip()!r} has one word; expected a number or name and what it has")
+        if words[0] in pairs:
+            raise DataError(f"{file} line {number}: {words[0]!r} appears twice")
+        pairs[words[0]] = words[1].strip()
+    return pairs
+
+
+def read_lines(file: Path) -> list[str]:
+    """The lines of a text file; letters that are not UTF-8 are replaced, and are then found not to fit anything."""
+    return file.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def same_keys(tables: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse tables that do not speak of the same pictures, with the first that is not in all of them."""
+    everything = sorted(set().union(*tables.values()))
+    for file, table in tables.items():
+        if lacking := [key for key in everything if key not in table]:
+            holder = next(other for other, held in tables.items() if lacking[0] in held)
+            more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+            raise DataError(f"{file}: nothing about picture {lacking[0]}{more}, which is in {Path(holder).name}")
+
+
+def look_up(table: Mapping[str, Value], key: str, where: str) -> Value:
+    """An entry of a table, or the fault that there is none."""
+    if key not in table:
+        raise DataError(f"{where}: {key!r} is not one of {', '.join(list(table)[:4])}{', …' if len(table) > 4 else ''}")
+    return table[key]
+
+
+def place(parents: dict[str, str], level: str, child: str, parent: str, where: str) -> None:
+    """Note a class's parent; refuses a second one."""
+    if parents.setdefault(child, parent) != parent:
+        raise DataError(f"{where}: {level} {child!r} is under {parent!r} here but under {parents[child]!r} elsewhere")
+
+
+def absent(pictures: Iterable[Picture]) -> list[str]:
+    """The pictures that are not there. Each folder is listed once, which is far quicker than asking for each file."""
+    listed: dict[str, set[str]] = {}
+    found = []
+    for picture in pictures:
+        folder, _, name = picture.path.rpartition(os.sep)
+        if folder not in listed:
+            listed[folder] = {file.name for file in Path(folder).iterdir()} if Path(folder).is_dir() else set()
+        if name not in listed[folder] and name.partition("#")[0] not in listed[folder]:
+            found.append(picture.path)
+    return found

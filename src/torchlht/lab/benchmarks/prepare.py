@@ -1,0 +1,298 @@
+"""Benchmarks by name: an official archive is checked and told in a table and a tree, which `lht train NAME` then finds.
+
+Nothing is fetched, copied or changed: the table names the pictures where they lie.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from torchlht.errors import ConfigError, DataError, suggestion
+from torchlht.files import cache_dir, replacing, write_text
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.benchmarks.aircraft import read_aircraft, read_perturbed
+from torchlht.lab.benchmarks.archive import Archive, Request, absent
+from torchlht.lab.benchmarks.cars import read_cars
+from torchlht.lab.benchmarks.cub import read_cub
+from torchlht.lab.benchmarks.ilsvrc import read_ilsvrc
+from torchlht.lab.benchmarks.isic import read_isic
+from torchlht.lab.benchmarks.vision import RANKS, read_cifar100, read_fashion, read_inat
+
+__all__ = ["BENCHMARKS", "Benchmark", "Prepared", "find_benchmark", "prepare", "prepare_benchmark", "prepared_table"]
+
+TREE, PRIOR, TARGETS = "hierarchy.json", "prior.json", "targets.txt"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A dataset with an official archive.
+
+    Attributes:
+        name: what commands call it.
+        title: what its authors call it.
+        where: its official home, in words and with its address.
+        levels: names of its levels, coarse → fine.
+        sizes: how many classes each level has, fine first.
+        splits: how many pictures each split has, or one of which numbers when there are several editions; under `all`, all.
+        read: finds everything in a folder.
+        trees: the trees it can be had with.
+        modes: the perturbations one of which must be chosen.
+    """
+
+    name: str
+    title: str
+    where: str
+    levels: tuple[str, ...]
+    sizes: tuple[int, ...]
+    splits: Mapping[str, int | tuple[int, ...]]
+    read: Callable[[Path, Request], Archive] = field(repr=False)
+    trees: tuple[str, ...] = ("default",)
+    modes: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """Levels and their sizes in a line, as a tree says it."""
+        pairs = zip(self.levels, reversed(self.sizes), strict=True)
+        return " › ".join(f"{level} {size}" for level, size in pairs)
+
+    def describe_splits(self) -> str:
+        """Numbers of pictures in a line."""
+        return " · ".join(f"{split} {_either(_numbers(count))}" for split, count in self.splits.items())
+
+    def check(self, tree: str, mode: str | None) -> None:
+        """Refuse a tree it has not, a perturbation it is not had with, and none where one must be chosen."""
+        if tree not in self.trees:
+            raise ConfigError(f"--tree is {tree}: {self.name} has no such tree (it has {', '.join(self.trees)})")
+        if self.modes and mode not in self.modes:
+            raise ConfigError(f"--mode is {mode}: {self.name} needs one of {', '.join(self.modes)}")
+        if mode is not None and not self.modes:
+            raise ConfigError(f"--mode is {mode}: only aircraft-perturbed has modes; leave it out")
+
+
+FGVC = "Oxford's Visual Geometry Group, https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/"
+AIRCRAFT_LEVELS, AIRCRAFT_SIZES = ("maker", "family", "model"), (100, 70, 30)
+ENTRIES = (
+    Benchmark(
+        "cub",
+        "Caltech-UCSD Birds-200-2011",
+        "Caltech, https://www.vision.caltech.edu/datasets/cub_200_2011/",
+        ("order", "family", "species"),
+        (200, 38, 13),
+        {"train": 5_994, "test": 5_794},
+        read_cub,
+        trees=("default", "published"),
+    ),
+    Benchmark(
+        "aircraft", "FGVC-Aircraft", FGVC, AIRCRAFT_LEVELS, AIRCRAFT_SIZES, {"train": 6_667, "test": 3_333}, read_aircraft
+    ),
+    Benchmark(
+        "aircraft-perturbed",
+        "FGVC-Aircraft with a perturbed tree",
+        FGVC,
+        AIRCRAFT_LEVELS,
+        AIRCRAFT_SIZES,
+        {"train": 6_667, "test": 3_333},
+        read_perturbed,
+        modes=("stale_prior", "renamed", "rewired"),
+    ),
+    Benchmark(
+        "cars",
+        "Stanford Cars",
+        "Stanford, https://ai.stanford.edu/~jkrause/cars/car_dataset.html, whose links are dead: copies of either layout do",
+        ("type", "model"),
+        (196, 9),
+        {"train": 8_144, "test": 8_041},
+        read_cars,
+    ),
+    Benchmark(
+        "isic2018",
+        "ISIC 2018 task 3 (HAM10000)",
+        "the ISIC challenge, https://challenge.isic-archive.com/data/#2018",
+        ("origin", "nature", "diagnosis"),
+        (7, 4, 2),
+        {"all": 10_015},
+        read_isic,
+    ),
+    Benchmark(
+        "ilsvrc-lowshot",
+        "ILSVRC 2012 with the 360 further classes of ILSVRC 2010",
+        "ImageNet, https://image-net.org/download.php",
+        ("class",),
+        (1360,),
+        {"train": 1000 * 200 + 360 * 150},
+        read_ilsvrc,
+    ),
+    Benchmark(
+        "cifar100",
+        "CIFAR-100 (python version)",
+        "Toronto, https://www.cs.toronto.edu/~kriz/cifar.html",
+        ("superclass", "class"),
+        (100, 20),
+        {"train": 50_000, "test": 10_000},
+        read_cifar100,
+    ),
+    Benchmark(
+        "fashion-mnist",
+        "Fashion-MNIST",
+        "Zalando Research, https://github.com/zalandoresearch/fashion-mnist",
+        ("kind", "group", "article"),
+        (10, 6, 2),
+        {"train": 60_000, "test": 10_000},
+        read_fashion,
+    ),
+    Benchmark(
+        "inat2021",
+        "iNaturalist 2021",
+        "the iNaturalist competition, https://github.com/visipedia/inat_comp/tree/master/2021",
+        RANKS,
+        (10_000, 4_884, 1_103, 273, 51, 13, 3),
+        {"train": (2_686_843, 500_000), "test": 100_000},
+        read_inat,
+    ),
+)
+BENCHMARKS = {entry.name: entry for entry in ENTRIES}
+
+
+class Prepared(NamedTuple):
+    """What was prepared: the table, every file written, the tree, and how many pictures each split has."""
+
+    table: Path
+    written: tuple[Path, ...]
+    tree: Hierarchy
+    splits: dict[str, int]
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """A benchmark by name. Raises ConfigError, with the nearest names, when there is none."""
+    if name not in BENCHMARKS:
+        raise ConfigError(f"unknown benchmark {name!r}: {suggestion(name, BENCHMARKS)}")
+    return BENCHMARKS[name]
+
+
+def prepared_table(name: str) -> Path:
+    """Where a benchmark's table is kept. Raises DataError, with what to do, when it has not been prepared."""
+    benchmark, table = find_benchmark(name), _home(name) / f"{name}.csv"
+    if not table.is_file() or not table.with_name(TREE).is_file():
+        mode = f" --mode {'|'.join(benchmark.modes)}" if benchmark.modes else ""
+        raise DataError(f"{name} is not prepared yet: lht data prepare {name} --root DIR{mode} (had from {benchmark.where})")
+    return table
+
+
+def prepare_benchmark(
+    name: str, root: str | Path, out: str | Path | None = None, *, tree: str = "default", mode: str | None = None, seed: int = 0
+) -> Path:
+    """Check an official archive and write its table and tree.
+
+    Args:
+        name: one of `BENCHMARKS`.
+        root: the folder the archive was unpacked in, or the archive's own folder.
+        out: where to write; by default where `read_data(name)` looks.
+        tree: `default`, or `published` for the tree of CUB that published numbers were measured with.
+        mode: which perturbation; of aircraft-perturbed alone, which needs one.
+        seed: of the split of isic2018, and of what aircraft-perturbed changes.
+
+    Returns:
+        The table.
+
+    Raises:
+        DataError: when the archive is not whole, with everything that is missing and where it is had from.
+        ConfigError: when there is no such benchmark, tree or mode.
+    """
+    return prepare(name, Path(root), Path(out) if out else None, tree=tree, mode=mode, seed=seed).table
+
+
+def prepare(name: str, root: Path, out: Path | None, *, tree: str, mode: str | None, seed: int) -> Prepared:
+    """See `prepare_benchmark`; gives what a summary is made of."""
+    benchmark = find_benchmark(name)
+    benchmark.check(tree, mode)
+    try:
+        archive = benchmark.read(root.resolve(), Request(tree, mode, seed))
+    except DataError as error:
+        raise DataError(f"{error}; {benchmark.title} is had from {benchmark.where}") from None
+    splits = _count(archive)
+    if faults := [*_size_faults(benchmark, archive), *_split_faults(benchmark, splits), *_absence_faults(archive)]:
+        raise DataError(f"{root}: {'; '.join(faults)}; {benchmark.title} is had from {benchmark.where}")
+    table, written = _write(archive, out or _home(name), name)
+    return Prepared(table, written, archive.tree, splits)
+
+
+def _home(name: str) -> Path:
+    """Where a benchmark is prepared unless asked otherwise."""
+    return cache_dir() / "data" / name
+
+
+# ---- checking ------------------------------------------------------------------------------------------------------
+
+
+def _count(archive: Archive) -> dict[str, int]:
+    """How many pictures each split has."""
+    splits: dict[str, int] = {}
+    for picture in archive.pictures:
+        splits[picture.split] = splits.get(picture.split, 0) + 1
+    return splits
+
+
+def _numbers(count: int | tuple[int, ...]) -> tuple[int, ...]:
+    return count if isinstance(count, tuple) else (count,)
+
+
+def _either(numbers: tuple[int, ...]) -> str:
+    return " or ".join(f"{number:,}" for number in numbers)
+
+
+def _split_faults(benchmark: Benchmark, splits: Mapping[str, int]) -> Iterator[str]:
+    """Splits with more or fewer pictures than the official ones."""
+    for split, count in benchmark.splits.items():
+        found = sum(splits.values()) if split == "all" else splits.get(split, 0)
+        if found not in _numbers(count):
+            which = "" if split == "all" else f"{split} "
+            yield f"{found:,} {which}pictures where {_either(_numbers(count))} are expected"
+
+
+def _size_faults(benchmark: Benchmark, archive: Archive) -> Iterator[str]:
+    """Levels with more or fewer classes, among those that have pictures, than the official ones."""
+    present = sorted({picture.leaf for picture in archive.pictures})
+    for k, expected in enumerate(benchmark.sizes):
+        found = len(set(archive.tree.ancestors(k)[present].tolist()))
+        if expected not in (found, archive.names[k] if archive.names else found):
+            yield f"{found:,} classes of level {archive.tree.levels[k]} where {expected:,} are expected"
+
+
+def _absence_faults(archive: Archive) -> Iterator[str]:
+    """Pictures that the archive names and does not hold."""
+    if missing := absent(archive.pictures):
+        yield f"{len(missing):,} of {len(archive.pictures):,} pictures are not there, the first is {missing[0]}"
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+
+def _write(archive: Archive, folder: Path, name: str) -> tuple[Path, tuple[Path, ...]]:
+    """Write the tree, what else there is, and the table last: where it lies, everything does."""
+    archive.tree.write(folder / TREE)
+    written = [folder / TREE]
+    if archive.prior:
+        archive.prior.write(folder / PRIOR)
+        written.append(folder / PRIOR)
+    if archive.targets:
+        write_text(folder / TARGETS, "".join(f"{target}\n" for target in archive.targets))
+        written.append(folder / TARGETS)
+    table = folder / f"{name}.csv"
+    if table.is_file() and not archive.prior:
+        (folder / PRIOR).unlink(missing_ok=True)  # of another mode, prepared here before
+    with replacing(table) as beside, beside.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(_rows(archive))
+    return table, (table, *written)
+
+
+def _rows(archive: Archive) -> Iterator[tuple[str, ...]]:
+    """The lines of the table, header first."""
+    tree = archive.tree
+    columns = [(tree.classes[k], tree.ancestors(k).tolist()) for k in tree.top_down]
+    labels = [tuple(names[up[leaf]] for names, up in columns) for leaf in range(tree.sizes[0])]
+    yield ("path", *(tree.levels[k] for k in tree.top_down), "split")
+    for picture in archive.pictures:
+        yield (picture.path, *labels[picture.leaf], picture.split)

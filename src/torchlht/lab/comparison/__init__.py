@@ -1,0 +1,1 @@
+"""Methods side by side: `grid` runs them, `tuning` chooses options, `results` tables them."""

@@ -1,0 +1,113 @@
+"""Who takes part in a comparison: names, patterns and options to `Contender`s."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+from torchlht.errors import ConfigError, LHTError, MissingExtraError
+from torchlht.heads.method import Estimator, check_option, create_method, find_method, list_methods, parse_options
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.options import TrainArgs
+from torchlht.vocabulary import SemiName
+
+TRAINING = {"semi": str, "mixup": float, "label_smoothing": float, "ema": float, "weight_decay": float, "epochs": int}
+"""Options of training, not of a method, that contenders may differ in; with their types."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with options, under the name it has in tables.
+
+    Attributes:
+        label: as the user wrote it: lht, or lht:gamma=1.
+        method: the registered name.
+        option: the method's options as NAME=VALUE.
+        training: options of training as NAME=VALUE.
+    """
+
+    label: str
+    method: str
+    option: tuple[str, ...] = ()
+    training: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, word: str) -> Contender:
+        """From a name with options: lht:gamma=1:semi=both."""
+        name, *pairs = word.split(":")
+        training = tuple(pair for pair in pairs if pair.partition("=")[0] in TRAINING)
+        return cls(word, name, tuple(pair for pair in pairs if pair not in training), training)
+
+    def training_options(self) -> dict[str, Any]:
+        """`training` as fields of TrainArgs."""
+        found: dict[str, Any] = {}
+        for pair in self.training:
+            name, _, text = pair.partition("=")
+            try:
+                found[name] = TRAINING[name](text)
+            except ValueError:
+                raise ConfigError(f"option {name} of {self.label} is {text!r}: it takes a number") from None
+        check_option("semi", found.get("semi", "none"), SemiName)
+        return found
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is fitted at once instead of trained by steps."""
+        return issubclass(find_method(self.method).cls, Estimator)
+
+    def grid(self) -> dict[str, tuple[Any, ...]]:
+        """Its own options to tune: those of its grid that were not given."""
+        given = parse_options(self.method, self.option)
+        return {name: values for name, values in find_method(self.method).grid.items() if name not in given}
+
+
+def run_name(label: str, mask: float, seed: int, candidate: int | None = None) -> str:
+    """The folder of a run: lht-R90-s0, or lht-gamma=1-R12.5-c2-s0 for the third candidate of a tuning."""
+    trial = "" if candidate is None else f"-c{candidate}"
+    return f"{label.replace(':', '-').replace('/', '-')}-R{100 * mask:g}{trial}-s{seed}"
+
+
+def find_contenders(words: list[str], hierarchy: Hierarchy, *, features: bool) -> tuple[list[Contender], list[str]]:
+    """The contenders a list of words names, each once, and the names that `all` or a pattern had to leave out.
+
+    Args:
+        words: names, patterns, `all`, or a name with options, as in lht:gamma=1.
+        hierarchy: the tree they are to be made for.
+        features: whether methods are given features, as those that are fitted at once need.
+
+    Raises:
+        ConfigError: for an unknown name or option, or a method that cannot take part.
+        MissingExtraError: when a method's library is not installed.
+    """
+    found: dict[str, Contender] = {}
+    left_out: dict[str, None] = {}
+    for word in words:
+        if word != "all" and "*" not in word:
+            found[word] = Contender.parse(word)
+            check(found[word], hierarchy, features=features)
+            continue
+        names = list_methods("*" if word == "all" else word)
+        if not names:
+            raise ConfigError(f"--methods {word}: no method has such a name; lht methods lists them")
+        for name in names:
+            contender = Contender(name, name)
+            try:
+                check(contender, hierarchy, features=features)
+                found[name] = contender
+            except LHTError:  # nobody asked for it by name
+                left_out[name] = None
+    return list(found.values()), list(left_out)
+
+
+def check(contender: Contender, hierarchy: Hierarchy, *, features: bool) -> None:
+    """Raise LHTError when a contender cannot take part: a wrong name or option, a package or features that are missing."""
+    name = contender.method
+    options, cls = parse_options(name, contender.option), find_method(name).cls
+    if issubclass(cls, Estimator):
+        if importlib.util.find_spec(cls.package) is None:
+            raise MissingExtraError(name, extra="peers")
+        if not features:
+            raise ConfigError(f"{name} learns from features: compare with --freeze, or on an .npz of features")
+    create_method(name, 8, hierarchy, **options)
+    TrainArgs(**contender.training_options())  # checks them

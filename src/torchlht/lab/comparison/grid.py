@@ -1,0 +1,277 @@
+"""Methods × masks × seeds on the same data, one run directory per cell, side by side on all cores, resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from torchlht import console
+from torchlht.answer.model import CONFIG, WEIGHTS
+from torchlht.answer.runs import Run, read_metrics
+from torchlht.errors import DivergedError, RunError
+from torchlht.files import write_yaml
+from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name
+from torchlht.lab.comparison.plot import draw_accuracy
+from torchlht.lab.comparison.results import write_results
+from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, trial, write_account
+from torchlht.lab.options import CompareArgs
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.training import prepare, train, warm_features
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid."""
+
+    contender: Contender
+    mask: float
+    seed: int
+    args: TrainArgs
+    candidate: Candidate
+    trial: bool = False
+
+    @property
+    def run(self) -> Run:
+        """Where it is kept."""
+        assert self.args.out is not None
+        return Run(self.args.out)
+
+
+def compare(args: CompareArgs) -> None:
+    """Train every cell that is not finished, then write results.csv, table.md and accuracy.png.
+
+    >>> compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
+    """
+    first = dataclasses.replace(args.common.over_preset(max(args.masks())), data=args.data)
+    claim(args)
+    prepared = prepare(first)  # every fault of the data shows here, once, before anything is trained
+    features = prepared.samples.features is not None or args.common.freeze
+    contenders, left_out = find_contenders(args.method_list(), prepared.samples.hierarchy, features=features)
+    if left_out:
+        console.note(f"left out: {', '.join(left_out)} (ask for one by name to see why)", quiet=False)
+    write_yaml(args.out / "compare.yaml", settings(args))
+    if args.common.freeze:
+        warm_features(first, prepared.samples)
+    lr = first.with_recipe(features=features, samples=len(prepared.samples.index("train"))).lr
+    assert lr is not None
+    trials: list[Trial] = []
+    grid = cells(args, contenders)
+    trial_cells = list(tuning_cells(args, contenders, lr)) if args.tune else []
+    with workers(args.jobs or os.cpu_count() or 1, len(grid) + len(trial_cells)) as pool:
+        if args.tune:
+            pool.run(trial_cells)
+            trials = judge(trial_cells)
+            write_account(args.out / "tuning.csv", trials)
+            grid = cells(args, contenders, choose(trials), lr)
+        pool.run(grid)
+    rows = [(cell.contender.label, cell.mask, cell.seed, read_metrics(cell.run.path)) for cell in grid]
+    draw_accuracy(write_results(args.out, rows, trials), args.out / "accuracy.png")
+
+
+# ---- the grid ------------------------------------------------------------------------------------------------------
+
+
+def cells(
+    args: CompareArgs,
+    contenders: Sequence[Contender],
+    chosen: dict[tuple[str, float], Candidate] | None = None,
+    lr: float | None = None,
+) -> list[Cell]:
+    """The whole grid, seeds outermost so that an interrupted comparison has something of everything.
+
+    Args:
+        args: the options.
+        contenders: who takes part.
+        chosen: what tuning chose, by label and mask.
+        lr: the learning rate that a candidate's factor refers to.
+    """
+    grid = []
+    for seed in args.seed_list():
+        for ratio in args.masks():
+            for contender in contenders:
+                out = args.out / "runs" / run_name(contender.label, ratio, seed)
+                candidate = (chosen or {}).get((contender.label, ratio), Candidate())
+                options = cell_options(args, contender, ratio, seed, out, candidate, lr)
+                grid.append(Cell(contender, ratio, seed, options, candidate))
+    return grid
+
+
+def tuning_cells(args: CompareArgs, contenders: Sequence[Contender], lr: float) -> Iterator[Cell]:
+    """Every candidate of every contender at every mask; seeds outermost here, too."""
+    for seed in range(args.tune_seeds):
+        for ratio in args.masks():
+            for contender in contenders:
+                for i, candidate in enumerate(candidates(contender)):
+                    out = args.out / "tuning" / run_name(contender.label, ratio, seed, i)
+                    options = cell_options(args, contender, ratio, seed, out, candidate, lr)
+                    options = dataclasses.replace(options, val=args.tune_val, test=False, rules=())
+                    yield Cell(contender, ratio, seed, options, candidate, trial=True)
+
+
+def cell_options(
+    args: CompareArgs, contender: Contender, mask: float, seed: int, out: Path, candidate: Candidate, lr: float | None
+) -> TrainArgs:
+    """The options of one run: the common ones, and what the contender and the candidate say."""
+    options = dataclasses.replace(
+        args.common.over_preset(mask),
+        data=args.data,
+        out=out,
+        method=contender.method,
+        option=(*contender.option, *candidate.option),
+        seed=seed,
+        quiet=True,
+        track=False,
+        **contender.training_options(),
+    )
+    if contender.at_once:
+        options = dataclasses.replace(options, input_dropout=None)  # it has no steps to drop anything in
+    if lr is None or candidate.lr_factor == 1:
+        return options
+    return dataclasses.replace(options, lr=lr * candidate.lr_factor)
+
+
+def judge(trial_cells: Sequence[Cell]) -> list[Trial]:
+    """What the finished trials say, candidates in their order."""
+    by_candidate: dict[tuple[Contender, float, Candidate], list[dict[str, Any]]] = {}
+    for cell in trial_cells:
+        key = (cell.contender, cell.mask, cell.candidate)
+        by_candidate.setdefault(key, []).append(read_metrics(cell.run.path))
+    return [trial(*key, metrics) for key, metrics in by_candidate.items()]
+
+
+# ---- the directory -------------------------------------------------------------------------------------------------
+
+
+def claim(args: CompareArgs) -> None:
+    """Refuse a directory that holds something else."""
+    settled = args.out / "compare.yaml"
+    if settled.is_file() and not args.resume:
+        raise RunError(f"{args.out}: holds a comparison already; add --resume to go on with it, or choose another --out")
+    if settled.is_file() and read_settings(args.out) != settings(args):
+        raise RunError(f"{args.out}: was started with other options ({settled}); choose another --out")
+    if settled.is_file():
+        return
+    if args.out.exists() and any(args.out.iterdir()):
+        raise RunError(f"{args.out}: exists and is not empty; choose another --out")
+
+
+def settings(args: CompareArgs) -> dict[str, Any]:
+    """What decides the results, as plain values."""
+    every = dataclasses.asdict(args.common)
+    common = {name: str(value) if isinstance(value, Path) else value for name, value in every.items()}
+    common["rules"] = list(args.common.rules)
+    tuning = {"tune": args.tune, "tune_seeds": args.tune_seeds, "tune_val": args.tune_val} if args.tune else {}
+    return {
+        "data": args.data,
+        "methods": args.method_list(),
+        "mask": args.masks(),
+        "seeds": args.seed_list(),
+        **tuning,
+        **common,
+    }
+
+
+def read_settings(out: Path) -> dict[str, Any]:
+    """The settings a comparison was started with."""
+    kept: dict[str, Any] = yaml.safe_load((out / "compare.yaml").read_text(encoding="utf-8"))
+    return kept
+
+
+# ---- the workers ---------------------------------------------------------------------------------------------------
+
+
+class Workers:
+    """Runs cells: in this process when there is one job, else in processes that share the cores evenly."""
+
+    def __init__(self, jobs: int, pool: ProcessPoolExecutor | None, view: console.GridView) -> None:
+        self.threads = max(1, (os.cpu_count() or 1) // jobs)
+        self.pool, self.view = pool, view
+
+    def run(self, grid: Sequence[Cell]) -> None:
+        """Train what is not finished yet."""
+        waiting = [cell for cell in grid if not cell.run.metrics.is_file()]
+        self.view.skip(len(grid) - len(waiting))
+        if self.pool is None:
+            for cell in waiting:
+                run_cell(cell, None)
+                self.view.finished(describe(cell))
+            return
+        futures = {self.pool.submit(run_cell, cell, self.threads): cell for cell in waiting}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                self.view.finished(describe(futures[future]))
+        except BrokenProcessPool as error:
+            raise RunError(
+                "a worker process was killed, perhaps for want of memory; go on with --resume, or fewer --jobs"
+            ) from error
+
+
+@contextmanager
+def workers(jobs: int, total: int) -> Iterator[Workers]:
+    """Workers for up to `total` cells, and a view of their progress."""
+    jobs = min(jobs, total)
+    with console.GridView(total) as view:
+        if jobs == 1:
+            yield Workers(1, None, view)
+            return
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=die_with_parent) as pool:
+            try:
+                yield Workers(jobs, pool, view)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def die_with_parent() -> None:
+    """A worker whose parent is killed stops at once, so that nobody else writes when the comparison goes on."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def run_cell(cell: Cell, threads: int | None) -> None:
+    """Train one cell, from its last checkpoint if it has one. One that diverges is a result, too."""
+    if threads:
+        torch.set_num_threads(threads)
+    started = (cell.run.path / CONFIG).is_file() and cell.run.split.is_file()
+    if not started:
+        shutil.rmtree(cell.run.path, ignore_errors=True)  # killed before it began
+    try:
+        train(TrainArgs(resume=cell.run.path, quiet=True) if started else cell.args)
+    except DivergedError as error:
+        cell.run.write_metrics({"diverged": str(error)})
+    if cell.trial:
+        (cell.run.path / WEIGHTS).unlink(missing_ok=True)  # judged, and never used again
+
+
+def describe(cell: Cell) -> str:
+    """A finished cell in a line."""
+    metrics = read_metrics(cell.run.path)
+    name = f"{cell.contender.label}, {cell.mask:.0%} masked, seed {cell.seed}"
+    if "diverged" in metrics:
+        return f"{name}: diverged"
+    if cell.trial:
+        score = console.percent(metrics["validation"]["val_mean"])
+        return f"tuning {name}, {cell.candidate}: {score} on validation samples  ({metrics['train_seconds']:.0f} s)"
+    levels = "  ".join(f"{level['name']} {console.percent(level['accuracy'])}" for level in metrics["levels"])
+    return f"{name}: {levels}  ({metrics['train_seconds']:.0f} s)"

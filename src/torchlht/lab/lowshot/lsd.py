@@ -1,0 +1,186 @@
+"""`lsd`: labels of the examples spread over a graph of unlabelled samples (Douze et al., CVPR 2018).
+
+Nodes are the examples and a background of samples whose labels are not looked at; each has an edge to its 30 nearest. With W₀
+the 0/1 matrix of these edges and every row or column divided by its sum:
+
+    W = rows(W₀ + W₀ᵀ),     L ← columns(onehot of the examples),     L ← columns(W L), repeated
+
+A sample that is asked is not in the graph: its score for a class is the sum of L over its own 30 nearest nodes. Published on up
+to 100 million pictures; here the background are the samples of the classes to learn from. How often to repeat is found out on
+some of these classes in place of the new ones, for each number of shots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, diags_array
+
+from torchlht.data.samples import Bools, Ints, Samples, draw
+from torchlht.lab.lowshot.protocol import ranks
+from torchlht.lab.lowshot.prototypes import TINY, Floats, Scorer, hit_rate, unit
+from torchlht.learn.semi.graph import neighbours
+
+DIMENSIONS, NEIGHBOURS = 256, 30
+STEPS = range(1, 11)  # what is tried
+USUAL = 3  # where there is nothing to try on
+TRIALS = 3  # draws to try on
+ROWS = 4096  # at a time
+Near = tuple[Floats, Ints]  # cosines and positions of the nearest, (n, k) each
+
+
+class Diffusion:
+    """Background and asked samples with their nearest in the background, so that a draw only has to add its examples.
+
+    Args:
+        background: (B, d) features.
+        features: (n, d) of the samples that examples are drawn from.
+        classes: (n,) theirs.
+    """
+
+    def __init__(self, background: Floats, features: Floats, classes: Ints) -> None:
+        self.classes, (self.background, self.points) = classes, reduced(background, features)
+        self.k = min(NEIGHBOURS, len(background) - 1)
+        cosines, found = neighbours(torch.from_numpy(self.background), self.k)
+        self.of_background = cosines.numpy(), found.numpy()
+        self.of_points = nearest(self.points, self.background, self.k)
+
+    def scores(self, support: Bools, steps: Sequence[int]) -> list[Floats]:
+        """Of the samples that are not examples, (rest, classes), after each of these ascending numbers of steps."""
+        examples, first = self.points[support], len(self.background)
+        nodes = first + len(examples)
+        edges = [
+            self.nearest_nodes(self.background, self.of_background, examples),
+            self.nearest_nodes(examples, rows_of(self.of_points, support), examples, itself=True),
+        ]
+        asked = self.nearest_nodes(self.points[~support], rows_of(self.of_points, ~support), examples)
+        labels = np.zeros((nodes, self.classes.max() + 1), dtype=np.float32)
+        labels[first + np.arange(len(examples)), self.classes[support]] = 1
+        reader, walk = adjacency(asked, nodes), transitions(adjacency(np.concatenate(edges), nodes))
+        spread = enumerate(diffuse(walk, labels, max(steps)), start=1)
+        return [np.asarray(reader @ now) for step, now in spread if step in steps]
+
+    def nearest_nodes(self, x: Floats, near: Near, examples: Floats, *, itself: bool = False) -> Ints:
+        """(n, k) the nearest nodes of some samples, given their nearest in the background.
+
+        Args:
+            x: (n, d) the samples.
+            near: cosines and positions of their nearest in the background.
+            examples: (m, d) the other nodes, which come after the background.
+            itself: whether the samples are the examples, so that each has to leave itself out.
+        """
+        found = np.empty((len(x), self.k), dtype=np.int64)
+        added = len(self.background) + np.arange(len(examples))
+        for start in range(0, len(x), ROWS):
+            rows = slice(start, start + ROWS)
+            cosines = x[rows] @ examples.T
+            if itself:
+                cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -2
+            both = np.concatenate([near[0][rows], cosines], axis=1)
+            nodes = np.concatenate([near[1][rows], np.broadcast_to(added, cosines.shape)], axis=1)
+            best = np.argpartition(-both, self.k - 1, axis=1)[:, : self.k]
+            found[rows] = np.take_along_axis(nodes, best, axis=1)
+        return found
+
+
+def reduced(background: Floats, features: Floats) -> tuple[Floats, Floats]:
+    """Both as unit vectors in the main directions of the background."""
+    middle = unit(background).mean(axis=0)
+    centred = unit(background) - middle
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    axes = axes[:, ::-1][:, :DIMENSIONS]
+    return unit(centred @ axes), unit((unit(features) - middle) @ axes)
+
+
+def nearest(x: Floats, among: Floats, k: int) -> Near:
+    """Cosines and positions, (n, k) each, of the k rows of `among` that are nearest to each of x."""
+    cosines, found = [], []
+    for start in range(0, len(x), ROWS):
+        best = (torch.from_numpy(x[start : start + ROWS]) @ torch.from_numpy(among).T).topk(k, dim=1)
+        cosines.append(best.values.numpy())
+        found.append(best.indices.numpy())
+    return np.concatenate(cosines), np.concatenate(found)
+
+
+def rows_of(near: Near, rows: Bools) -> Near:
+    """The neighbours of some of the samples."""
+    return near[0][rows], near[1][rows]
+
+
+def adjacency(edges: Ints, nodes: int) -> Any:
+    """(rows, nodes) sparse: 1 where a row has an edge to a node."""
+    rows = np.repeat(np.arange(len(edges)), edges.shape[1])
+    return csr_array((np.ones(edges.size, dtype=np.float32), (rows, edges.ravel())), shape=(len(edges), nodes))
+
+
+def transitions(one_way: Any) -> Any:
+    """W: edges both ways, an edge that is there both ways counted twice, each row divided by its sum."""
+    both = csr_array(one_way + one_way.T)
+    return csr_array(diags_array(1 / both.sum(axis=1)) @ both, dtype=np.float32)
+
+
+def diffuse(walk: Any, labels: Floats, steps: int) -> Iterator[Floats]:
+    """(nodes, classes) the labels after each of so many steps."""
+    now = columns(labels)
+    for _ in range(steps):
+        now = columns(np.asarray(walk @ now))
+        yield now
+
+
+def columns(x: Floats) -> Floats:
+    """Every column divided by its sum; one of zeros stays."""
+    scaled: Floats = np.divide(x, x.sum(axis=0).clip(min=TINY))
+    return scaled
+
+
+def by_diffusion(diffusion: Diffusion, steps: dict[int, int]) -> Scorer:
+    """Scores are spread labels, after as many steps as are given for the number of shots."""
+
+    def score(support: Bools) -> Floats:
+        shots = int(support.sum()) // (int(diffusion.classes.max()) + 1)
+        return diffusion.scores(support, [steps[shots]])[0]
+
+    return score
+
+
+# ---- how often to repeat -------------------------------------------------------------------------------------------
+
+
+def choose_steps(features: Floats, source: Samples, *, shots: Sequence[int], new: int, top: int, seed: int) -> dict[int, int]:
+    """For each number of shots the number of steps with the most hits on classes to learn from, in place of the new ones.
+
+    Args:
+        features: (N, d) of the samples to learn from.
+        source: these samples.
+        shots: numbers of examples.
+        new: how many new classes there are; as many stand in for them, or a third of those there are.
+        top: an answer counts when the right class is among so many.
+        seed: of the choice of classes and examples.
+    """
+    stand_ins = choose_classes(source, more_than=max(shots), count=new, seed=seed)
+    if not len(stand_ins):
+        return dict.fromkeys(shots, USUAL)
+    here = np.isin(source.labels[:, 0], stand_ins)
+    classes = np.searchsorted(stand_ins, source.labels[here, 0])
+    keys = [source.keys[i] for i in np.flatnonzero(here)]
+    diffusion, hits = Diffusion(features[~here], features[here], classes), np.zeros((len(shots), len(STEPS)))
+    for number in range(TRIALS):
+        rank = ranks(keys, classes, seed=seed, number=number)
+        for i, k in enumerate(shots):
+            asked, found = classes[rank >= k], diffusion.scores(rank < k, STEPS)
+            hits[i] += [hit_rate(scores, asked, min(top, len(stand_ins) - 1)) for scores in found]
+    return {k: STEPS[int(own.argmax())] for k, own in zip(shots, hits, strict=True)}
+
+
+def choose_classes(source: Samples, *, more_than: int, count: int, seed: int) -> Ints:
+    """Up to `count` classes with more than so many samples, a third of all such at most; none when they are too few."""
+    names, size = source.hierarchy.classes[0], np.bincount(source.labels[:, 0])
+    large = np.flatnonzero(size > more_than)
+    some = min(count, len(large) // 3)
+    if some < 2:
+        return large[:0]
+    drawn = draw([names[i] for i in large], [""] * len(large), lambda *_: some, seed=seed, purpose="lowshot validation")
+    return large[drawn]

@@ -1,0 +1,172 @@
+"""Which classes are new, what is learned from the others, and which examples of the new ones are drawn.
+
+    finest classes ─┬─ source ─► their training samples, under a tree of names ─► data/source.npz or .csv ─► training
+                    └─ target ─► all their samples, any split ─► K drawn examples of each, the rest are asked
+
+Test samples of source classes, and samples whose finest class is unknown, are not used at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchlht.data.samples import Ints, Samples, draw, hashed
+from torchlht.errors import ConfigError, DataError, suggestion
+from torchlht.files import replacing, write_text
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.lab.lowshot.grouping import check_sizes, group, restrict
+from torchlht.lab.lowshot.vectors import name_vectors
+from torchlht.lab.options import LowshotArgs
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Who learns from what, and what is asked.
+
+    Attributes:
+        source: the training samples of source classes, labelled in their tree.
+        target: all samples of target classes.
+        classes: (n,) the class of each target sample, as a number among `names`.
+        names: the target classes, sorted.
+        grouping: the tree that was made or taken, target classes included where they took part.
+    """
+
+    source: Samples
+    target: Samples
+    classes: Ints
+    names: tuple[str, ...]
+    grouping: Hierarchy
+
+    def describe(self) -> str:
+        """What is learned from and what is asked, in a line."""
+        return (
+            f"{self.source.hierarchy.sizes[0]} classes learned from ({len(self.source):,} training samples, "
+            f"{self.source.hierarchy.describe()}), {len(self.names)} new ones ({len(self.target):,} samples)"
+        )
+
+
+def make_protocol(args: LowshotArgs, samples: Samples) -> Protocol:
+    """Divide the classes, and check that there is enough of everything.
+
+    Raises:
+        ConfigError: for options that make no sense with these classes.
+        DataError: for classes that are unknown or have too few samples.
+    """
+    tree = samples.hierarchy
+    targets = target_names(args.target, tree.classes[0], seed=args.seed)
+    train = samples.index("train")
+    taught = set(samples.labels[train, 0].tolist())
+    sources = {name for i, name in enumerate(tree.classes[0]) if i in taught and name not in targets}
+    if len(sources) < 2:
+        raise ConfigError(f"--target {args.target} leaves {len(sources)} classes with training samples; at least 2 are needed")
+    if args.top >= len(targets):
+        raise ConfigError(f"--top {args.top} of {len(targets)} new classes is always right; choose fewer, or more classes")
+    grouping = make_tree(args, tree, sources, targets)
+    names, fine = sorted(targets), np.array([*tree.classes[0], ""])[samples.labels[:, 0]]  # the last is for -1
+    asked = np.flatnonzero(np.isin(fine, names))
+    classes = np.searchsorted(names, fine[asked])
+    check_counts(names, classes, max(args.shot_list()))
+    learned = samples.select(train[np.isin(fine[train], list(sources))])
+    return Protocol(under(learned, restrict(grouping, sources)), samples.select(asked), classes, tuple(names), grouping)
+
+
+def target_names(text: str, known: Sequence[str], *, seed: int) -> set[str]:
+    """The new classes: so many, drawn by a hash of their names, or those that a file lists."""
+    if text.isdigit():
+        count = int(text)
+        if not 2 <= count <= len(known) - 2:
+            raise ConfigError(f"--target {count} of {len(known)} classes: at least 2 new ones, and 2 to learn from")
+        drawn = draw(known, ["class"] * len(known), lambda *_: count, seed=seed, purpose="lowshot target")
+        return {name for name, here in zip(known, drawn, strict=True) if here}
+    try:
+        lines = Path(text).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--target {text}: neither a number nor a file of class names that can be read ({error})") from None
+    names = {line.strip() for line in lines if line.strip()}
+    for name in sorted(names - set(known)):
+        raise DataError(f"{text}: the data has no class {name!r}: {suggestion(name, known)}")
+    if len(names) < 2:
+        raise DataError(f"{text}: names {len(names)} classes; at least 2 new ones are needed")
+    return names
+
+
+def make_tree(args: LowshotArgs, tree: Hierarchy, sources: set[str], targets: set[str]) -> Hierarchy:
+    """The tree to train on, before target classes are taken out of it."""
+    if args.tree == "data":
+        return tree
+    names = sorted(sources | targets if args.cluster == "all" else sources)
+    sizes = args.group_list()
+    check_sizes(sizes, len(names))
+    return group(names, name_vectors(names, args.vectors), sizes, seed=args.seed, level=tree.levels[0])
+
+
+def check_counts(names: Sequence[str], classes: Ints, shots: int) -> None:
+    """Raise DataError, with every such class, when one has too few samples for its examples and one to ask."""
+    count = np.bincount(classes, minlength=len(names))
+    few = [f"{name} ({n})" for name, n in zip(names, count.tolist(), strict=True) if n <= shots]
+    if few:
+        raise DataError(
+            f"{shots} shots need {shots + 1} samples of every new class, one of them to ask; too few of {', '.join(few)}: "
+            "lower --shots, or name other classes in a --target file"
+        )
+
+
+def under(samples: Samples, tree: Hierarchy) -> Samples:
+    """The same samples, labelled in another tree by the names of their finest classes."""
+    old = samples.hierarchy.classes[0]
+    leaves = np.array([tree.index(0, old[i]) for i in samples.labels[:, 0]])
+    labels = np.stack([tree.ancestors(k)[leaves] for k in range(len(tree))], axis=1)
+    return Samples(samples.name, tree, samples.keys, labels, samples.split, samples.images, samples.features)
+
+
+def ranks(keys: Sequence[str], classes: Ints, *, seed: int, number: int) -> Ints:
+    """(n,) the place of each sample among those of its class in a draw: the first K are the examples of K shots.
+
+    It depends on the keys, the seed and the number of the draw alone, so every method gets the same examples, and those of
+    fewer shots are among those of more.
+    """
+    purpose = f"lowshot examples {number}"
+    order = sorted(range(len(keys)), key=lambda i: (classes[i], hashed(seed, purpose, keys[i]), keys[i]))
+    found, count = np.zeros(len(keys), dtype=np.int64), dict.fromkeys(classes.tolist(), 0)
+    for i in order:
+        found[i] = count[int(classes[i])]
+        count[int(classes[i])] += 1
+    return found
+
+
+# ---- what is trained on, as a file ---------------------------------------------------------------------------------
+
+
+def write_source(samples: Samples, folder: Path) -> Path:
+    """Write the samples to learn from as a dataset of their own: features as an .npz, pictures as a table of absolute paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_features(samples, folder / "source.npz") if samples.images is None else write_table(samples, folder)
+
+
+def write_features(samples: Samples, path: Path) -> Path:
+    """An .npz as `read_embeddings` reads it."""
+    tree = samples.hierarchy
+    arrays: dict[str, Any] = {"x": samples.features, "y": samples.labels, "train": np.ones(len(samples), dtype=bool)}
+    arrays |= {f"classes_{level}": np.array(classes) for level, classes in zip(tree.levels, tree.classes, strict=True)}
+    with replacing(path) as beside, beside.open("wb") as file:
+        np.savez(file, levels=np.array(tree.levels), **arrays)
+    return path
+
+
+def write_table(samples: Samples, folder: Path) -> Path:
+    """A table of pictures as `read_table_data` reads it."""
+    tree, text = samples.hierarchy, io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["path", *(tree.levels[k] for k in tree.top_down), "split"])
+    assert samples.images is not None
+    for path, label in zip(samples.images, samples.labels, strict=True):
+        writer.writerow([path.resolve(), *(tree.classes[k][label[k]] for k in tree.top_down), "train"])
+    write_text(folder / "source.csv", text.getvalue())
+    return folder / "source.csv"

@@ -1,0 +1,143 @@
+"""Faults made on purpose, to measure what they do: trees with classes in wrong places, coarse labels that are wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchlht.data.samples import Ints, Samples, deepest_known, draw, hashed
+from torchlht.errors import ConfigError, DataError
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Perturb
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """What is made wrong, and how much of it. A function of the data, the share and the seed alone.
+
+    Attributes:
+        kind: `rewired` moves finest classes to a random other parent, and labels follow: a tree that looks do not support.
+            `stale` moves them in the tree only: labels are right, and the tree that methods are given contradicts them.
+            `renamed` exchanges names at the second finest level, in labels and tree: nothing but names changes.
+            `stale_prior` exchanges them in the labels only, as the released Perturbed-Aircraft does.
+        share: share that is moved, of the finest classes, or renamed, of the second finest, 0 to 1.
+        noise: share of the training samples without a finest label whose other labels are replaced by those of a random
+            other class.
+        seed: which, and where to.
+    """
+
+    kind: Perturb = "none"
+    share: float = 0.0
+    noise: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ConfigError(f"--perturb-share is {self.share}: a share of the classes, from 0 to 1")
+        if not 0 <= self.noise <= 1:
+            raise ConfigError(f"--label-noise is {self.noise}: a share of the samples without a finest label, from 0 to 1")
+
+    def perturb_tree(self, samples: Samples) -> Samples:
+        """The samples with another tree; to be called before labels are hidden."""
+        if self.kind == "none" or len(samples.hierarchy) < 2:
+            return samples
+        if self.kind in ("renamed", "stale_prior"):
+            return self._rename(samples)
+        tree = rewire(samples.hierarchy, self.share, self.seed)
+        if self.kind == "stale":
+            return dataclasses.replace(samples, hierarchy=tree)
+        labels = samples.labels.copy()
+        known = labels[:, 0] >= 0
+        for k in range(1, len(tree)):
+            labels[known, k] = tree.ancestors(k)[labels[known, 0]]
+        return dataclasses.replace(samples, hierarchy=tree, labels=labels)
+
+    def _rename(self, samples: Samples) -> Samples:
+        tree, new = rename_level(samples.hierarchy, self.share, self.seed)
+        labels = samples.labels.copy()
+        known = labels[:, 1] >= 0
+        labels[known, 1] = new[labels[known, 1]]
+        prior = samples.hierarchy if self.kind == "stale_prior" else tree
+        return dataclasses.replace(samples, hierarchy=prior, labels=labels)
+
+    def perturb_labels(self, samples: Samples) -> Samples:
+        """The samples with wrong coarse labels; to be called after labels are hidden."""
+        if not self.noise:
+            return samples
+        labels, tree = samples.labels.copy(), samples.hierarchy
+        deepest = deepest_known(labels)
+        coarse = np.flatnonzero((samples.split == "train") & (deepest > 0) & (deepest < len(tree)))
+        strata = samples.strata()
+        chosen = draw(
+            [samples.keys[i] for i in coarse],
+            [strata[i] for i in coarse],
+            lambda _, n: round(n * self.noise),
+            seed=self.seed,
+            purpose="noise",
+        )
+        random = np.random.default_rng([self.seed, 2])
+        for i in coarse[chosen].tolist():
+            level = int(deepest[i])
+            wrong = (labels[i, level] + random.integers(1, max(tree.sizes[level], 2))) % tree.sizes[level]
+            labels[i, level:] = [tree.ancestors(k, of=level)[wrong] for k in range(level, len(tree))]
+        return dataclasses.replace(samples, labels=labels)
+
+
+def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
+    """The tree with a share of its finest classes moved to a random other parent. No parent is left without children.
+
+    Only children, which cannot just leave, take each other's places.
+    """
+    parents: Ints = tree.parents[0].copy()
+    moved = draw(tree.classes[0], ["all"] * len(parents), lambda _, n: round(n * share), seed=seed, purpose="rewire")
+    by_name = sorted(range(tree.sizes[1]), key=lambda i: tree.classes[1][i])
+    alone = []
+    for j in sorted(np.flatnonzero(moved).tolist(), key=lambda j: tree.classes[0][j]):
+        if np.sum(parents == parents[j]) > 1:
+            others = [i for i in by_name if i != parents[j]]
+            parents[j] = others[hashed(seed, "rewire to", tree.classes[0][j]) % len(others)] if others else parents[j]
+        else:
+            alone.append(j)
+    ring = sorted(alone, key=lambda j: hashed(seed, "exchange", tree.classes[0][j]))
+    parents[ring] = np.roll(parents[ring], 1)
+    return Hierarchy(levels=tree.levels, classes=tree.classes, parents=[parents, *tree.parents[1:]])
+
+
+def rename_level(tree: Hierarchy, share: float, seed: int = 0, level: int = 1) -> tuple[Hierarchy, Ints]:
+    """The tree with the names of a share of a level's classes passed around among them, and each class's new number.
+
+    Names stay in their places and what is under them moves, so the class that was number i is now number `new[i]`, with the
+    same children and the same parent: the same tree but for names.
+    """
+    names = tree.classes[level]
+    chosen = draw(names, ["all"] * len(names), lambda _, n: round(n * share), seed=seed, purpose="rename")
+    ring = sorted(np.flatnonzero(chosen).tolist(), key=lambda i: hashed(seed, "rename to", names[i]))
+    new = np.arange(len(names))
+    new[ring] = np.roll(ring, 1)
+    parents = [p.copy() for p in tree.parents]
+    parents[level - 1] = new[parents[level - 1]]
+    if level < len(parents):
+        parents[level][new] = tree.parents[level]
+    return Hierarchy(levels=tree.levels, classes=tree.classes, parents=parents), new
+
+
+def with_prior(samples: Samples, prior: Hierarchy) -> Samples:
+    """The samples with another tree of the same classes as the known one. Labels stay, whatever that tree says of them.
+
+    Raises:
+        DataError: when the levels or classes are not the same.
+    """
+    tree = samples.hierarchy
+    if prior.levels != tree.levels:
+        raise DataError(f"the prior has the levels {', '.join(prior.levels)}; {samples.name} has {', '.join(tree.levels)}")
+    labels = samples.labels.copy()
+    for k, names in enumerate(tree.classes):
+        if extra := sorted(set(prior.classes[k]) - set(names)):
+            raise DataError(
+                f"the prior has a {tree.levels[k]} {extra[0]!r} that {samples.name} has not; both need the same classes"
+            )
+        number = np.array([prior.index(k, name) for name in names] + [-1])
+        labels[:, k] = number[labels[:, k]]
+    return dataclasses.replace(samples, hierarchy=prior, labels=labels)

@@ -1,0 +1,194 @@
+"""Our figures beside the paper's: table.csv, table.md, and whether the methods come in the same order."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from scipy.stats import kendalltau
+
+from torchlht.files import write_text
+from torchlht.lab.comparison.results import Results, markdown, spread
+from torchlht.lab.reproduction.experiments import Arm, Experiment, Measure, Part
+from torchlht.lab.reproduction.paper import Cell, paper_figures
+
+SELECTION = (
+    "Ours are of the last epoch of every run: nothing is chosen on test samples. The paper does not say which epoch its "
+    "figures are of; its public code keeps the one that is best on the test set."
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of our figures and the paper's for the same cell.
+
+    Attributes:
+        setting: as our tables call it.
+        level: a level, a class, or "all".
+        metric: by the paper's name.
+        arm: the method, and the paper's name for it.
+        values: ours, one per seed, as fractions.
+        paper: the paper's, in percent, where it has one.
+    """
+
+    setting: str
+    level: str
+    metric: str
+    arm: Arm
+    values: tuple[float, ...]
+    paper: float | None
+
+    @property
+    def column(self) -> str:
+        """The column of table.md it stands in."""
+        if self.metric == "ACC":
+            return self.level
+        return self.metric if self.level == "all" else f"{self.level} {self.metric}"
+
+    def text(self) -> str:
+        """Ours, and the paper's in brackets."""
+        return spread(self.values) + (f" ({self.paper:.1f})" if self.paper is not None else "")
+
+
+def part_figures(
+    experiment: Experiment, part: Part, results: Results, recalls: dict[tuple[str, float], dict[str, tuple[float, ...]]]
+) -> Iterator[Figure]:
+    """Every figure of a part.
+
+    Args:
+        experiment: what it is a part of.
+        part: the part.
+        results: what its runs gave.
+        recalls: by method and mask, each class's recall per seed; for experiments that ask for it.
+    """
+    for mask in part.masks:
+        for arm in part.arms:
+            for measure in experiment.measures:
+                for level, values in _values(measure, arm, mask, results, recalls):
+                    place = Cell(experiment.table, part.called(mask, by_paper=True), level, arm.paper, measure.paper)
+                    yield Figure(part.called(mask), level, measure.paper, arm, tuple(values), paper_figures().get(place))
+
+
+def _values(
+    measure: Measure,
+    arm: Arm,
+    mask: float,
+    results: Results,
+    recalls: dict[tuple[str, float], dict[str, tuple[float, ...]]],
+) -> Iterator[tuple[str, Sequence[float]]]:
+    """The levels, or classes, a measure is taken at, with our values there."""
+    if measure.where == "classes":
+        every = recalls.get((arm.method, mask), {})
+        yield from every.items()
+        if every:
+            yield "average", [mean(seed) for seed in zip(*every.values(), strict=True)]
+    elif measure.where == "levels":
+        for level in results.levels:
+            yield level, results.get(arm.method, mask, measure.column, level)
+    else:
+        level = "all" if measure.where == "all" else results.levels[-1]
+        yield level, results.get(arm.method, mask, measure.column)
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def write_figures(path: Path, experiment: Experiment, figures: Sequence[Figure]) -> None:
+    """table.csv: ours in percent with their spread, beside the paper's."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["experiment", "setting", "level", "metric", "method", "mean", "std", "seeds", "paper_method", "paper"])
+    for figure in figures:
+        values = [100 * value for value in figure.values]
+        middle = f"{mean(values):.2f}" if values else ""
+        deviation = f"{stdev(values):.2f}" if len(values) > 1 else ""
+        known = "" if figure.paper is None else f"{figure.paper:.1f}"
+        key = [experiment.name, figure.setting, figure.level, figure.metric, figure.arm.method]
+        writer.writerow([*key, middle, deviation, len(values), figure.arm.paper, known])
+    write_text(path, text.getvalue())
+
+
+def columns_of(figures: Sequence[Figure]) -> list[str]:
+    """The columns of the table, in the order of the figures."""
+    return list(dict.fromkeys(figure.column for figure in figures))
+
+
+def table_rows(figures: Sequence[Figure]) -> Iterator[list[str]]:
+    """setting, method, the paper's name for it, then our figures with the paper's in brackets."""
+    columns = columns_of(figures)
+    rows: dict[tuple[str, Arm], dict[str, str]] = {}
+    for figure in figures:
+        rows.setdefault((figure.setting, figure.arm), {})[figure.column] = figure.text()
+    for (setting, arm), cells in rows.items():
+        yield [setting, arm.method, arm.paper or "–", *(cells.get(column, "–") for column in columns)]
+
+
+def table_header(figures: Sequence[Figure]) -> list[str]:
+    """The header that goes with `table_rows`."""
+    return ["setting", "method", "in the paper", *columns_of(figures)]
+
+
+def document(experiment: Experiment, figures: Sequence[Figure], *, how: str, command: str, pictures: Sequence[str]) -> str:
+    """table.md.
+
+    Args:
+        experiment: what was run.
+        figures: what came out.
+        how: the scale and the data in a sentence.
+        command: what produced it.
+        pictures: what is said of the pictures that were drawn.
+    """
+    parts = [f"# {experiment.name}", f"{experiment.what}.", how, f"```console\n$ {command}\n```"]
+    if figures:
+        parts.append(markdown(table_header(figures), table_rows(figures)))
+        known = any(figure.paper is not None for figure in figures)
+        beside = "in brackets the paper's figure for the same cell" if known else "the paper has no figure for any of these"
+        parts.append(f"In percent on test samples, mean ± standard deviation over {experiment.over}; {beside}. {SELECTION}")
+        if lines := [*order_lines(figures), *gain_lines(figures)]:
+            parts += ["## The paper's order and ours", "\n".join(f"- {line}" for line in lines)]
+    parts += pictures
+    if experiment.notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in experiment.notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- orders --------------------------------------------------------------------------------------------------------
+
+
+def compared(figures: Sequence[Figure]) -> Iterator[tuple[str, list[Figure]]]:
+    """Settings with the finest level's figures of at least three methods that the paper has, too."""
+    finest = next((f.column for f in reversed(figures) if f.metric == "ACC" or f.level != "all"), None)
+    for setting in dict.fromkeys(figure.setting for figure in figures):
+        both = [f for f in figures if f.setting == setting and f.column == finest and f.paper is not None and f.values]
+        if len(both) > 2:
+            yield setting, both
+
+
+def order_lines(figures: Sequence[Figure]) -> Iterator[str]:
+    """For each setting the paper's order of methods at the finest level, ours, and how far they agree."""
+    for setting, both in compared(figures):
+        ours = [mean(f.values) for f in both]
+        theirs = [f.paper for f in both]
+        tau = kendalltau(ours, theirs).statistic
+        by_paper = sorted(both, key=lambda f: -(f.paper or 0))
+        by_us = sorted(both, key=lambda f: -mean(f.values))
+        yield (
+            f"{setting}: the paper {' > '.join(f.arm.paper for f in by_paper)}; here "
+            f"{' > '.join(f.arm.paper for f in by_us)} (Kendall's τ {tau:.2f})"
+        )
+
+
+def gain_lines(figures: Sequence[Figure]) -> Iterator[str]:
+    """What LHT as published is ahead of the best of the paper's other methods, by its figures and by ours."""
+    for setting, both in compared(figures):
+        lht = [f for f in both if f.arm.method.startswith("lht-paper")]
+        others = [f for f in both if not f.arm.method.startswith("lht")]
+        if not lht or not others:
+            continue
+        theirs = (lht[-1].paper or 0) - max(f.paper or 0 for f in others)
+        ours = 100 * (mean(lht[-1].values) - max(mean(f.values) for f in others))
+        yield f"{setting}: LHT over the best other, {lht[-1].column}: {theirs:+.1f} in the paper, {ours:+.1f} here"

@@ -1,0 +1,79 @@
+"""Calibrating a finished run: on validation samples, on other data, or on its own training samples by turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import torch
+
+from torchlht import console
+from torchlht.answer.calibration import Calibration, fit_calibration
+from torchlht.answer.model import Model, read_config
+from torchlht.errors import ConfigError
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.training import train
+from torchlht.measure.evaluation import collect, join, part_for, run_set
+
+
+def calibrate(
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    split: str | None = None,
+    on_error: str = "refuse",
+    workers: int = 0,
+) -> Calibration:
+    """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
+
+    Args:
+        run: a run directory.
+        data: the samples, with the run's classes; the run's own validation samples by default.
+        split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
+        on_error: "refuse" or "skip" pictures that cannot be read.
+        workers: processes that decode pictures.
+    """
+    folder = Path(run)
+    model = Model.from_pretrained(folder, calibrated=False)
+    inputs = run_set(folder, model, data, split or "val", on_error)
+    name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"
+    found = fit_calibration(*collect(part_for(model, inputs), inputs, workers=workers), model.hierarchy, source=name)
+    found.write(folder, model.hierarchy)
+    return found
+
+
+def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Calibration:
+    """Fit a run's calibration to all of its training samples, each judged by a model that has not seen it, and keep it.
+
+    The run is trained again `folds` times with the same options, each time without one part. No label is lost to validation.
+    The models that are judged are not quite the one that answers, so the guarantee of risk control does not reach it: they have
+    seen fewer samples, which makes promises cautious as a rule.
+
+    Args:
+        run: a run directory that set no validation samples aside.
+        folds: how many parts.
+        quiet: no progress.
+    """
+    folder = Path(run)
+    args = TrainArgs.from_dict(read_config(folder)["train"])
+    if folds < 2:
+        raise ConfigError(f"--folds is {folds}: at least 2")
+    if args.val or args.fold or args.select == "best":
+        raise ConfigError(f"{folder}: has validation samples of its own; lht calibrate {folder} uses them")
+    tree = Model.from_pretrained(folder, calibrated=False).hierarchy
+    found, labels = [], []
+    with tempfile.TemporaryDirectory() as place, console.counting("folds trained", folds, quiet=quiet) as count:
+        for i in range(folds):
+            out, fold = Path(place) / str(i), f"{i + 1}/{folds}"
+            turn = dataclasses.replace(args, out=out, fold=fold, test=False, quiet=True, track=False)
+            part = train(turn)
+            model = Model.from_pretrained(part, calibrated=False)
+            inputs = run_set(part, model, None, "val")
+            prediction, truth = collect(part_for(model, inputs), inputs)
+            found.append(prediction)
+            labels.append(truth)
+            count(i + 1, folds)
+    calibration = fit_calibration(join(found), torch.cat(labels), tree, source=f"{folds} folds of its own training data")
+    calibration.write(folder, tree)
+    return calibration

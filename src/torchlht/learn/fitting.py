@@ -1,0 +1,430 @@
+"""The steps of training: epochs, checkpoints, validation. Any number of processes do the same as one.
+
+Every random choice depends on the seed and the epoch; a checkpoint inside an epoch keeps the state of the generators, too.
+A batch is cut into parts (`--accumulate`), and each part into the shares of processes; a share may be empty.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from lightning_utilities.core.imports import RequirementCache
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from torchlht import console
+from torchlht.answer.backbones import share_statistics
+from torchlht.answer.model import Model
+from torchlht.answer.runs import Checkpoint, History, Run, load_checkpoint, save_checkpoint
+from torchlht.data.batches import FeatureSet, SampleSet, load, set_batches
+from torchlht.errors import DivergedError
+from torchlht.files import replacing
+from torchlht.heads.method import Estimator
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.semi.schedule import Semi
+from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
+from torchlht.measure.evaluation import measure
+from torchlht.processes import of_all
+from torchlht.vocabulary import Rule
+
+TEACHER = 0.99  # decay of the averaged weights that --semi posterior asks, where --ema does not say
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What the network is fed: the part of the model that trains, and the samples of each split."""
+
+    network: nn.Module
+    train: SampleSet
+    val: SampleSet | None
+    test: SampleSet
+    workers: int
+
+
+@dataclass
+class Progress:
+    """How far an epoch is, and what its row of the history is made of.
+
+    Attributes:
+        steps: done so far.
+        loss: sum of their losses, of this process's share.
+        hits: (K, 2) known labels that were hit, and all of them, of this process's share.
+        seconds: taken so far.
+        found: what else goes into the row.
+        generators: states of random generators, by name, to go on with.
+    """
+
+    loss: Tensor
+    hits: Tensor
+    steps: int = 0
+    seconds: float = 0.0
+    found: dict[str, float] = field(default_factory=dict)
+    generators: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Fitting:
+    """All that changes in training, and what it needs to change.
+
+    Attributes:
+        objective: network and loss.
+        step: the same, as Fabric runs it.
+        averaged: the averaged weights, where there are any.
+        kept: what is kept in the end: the network itself, or its average.
+        history: a row per whole epoch.
+        progress: of the epoch that is not whole yet.
+    """
+
+    fabric: Fabric
+    args: TrainArgs
+    run: Run
+    model: Model
+    sets: Sets
+    semi: Semi | None
+    objective: Step
+    step: Any
+    optimizer: Optimizer
+    averaged: Averaged | None
+    history: History = field(default_factory=list)
+    progress: Progress | None = None
+
+    @property
+    def kept(self) -> nn.Module:
+        """See the class."""
+        return self.averaged.network if self.averaged and self.args.ema else self.sets.network
+
+    @property
+    def teacher(self) -> nn.Module:
+        """Whom targets of unknown labels are asked from."""
+        return self.averaged.network if self.averaged else self.sets.network
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """See `batches_of`."""
+        return batches_of(self.args, self.sets, epoch)
+
+
+def make_optimizer(args: TrainArgs, model: Model) -> Optimizer:
+    """Two learning rates: the method's, and the backbone's, which is a tenth of it when the backbone is pretrained."""
+    assert args.lr is not None
+    assert args.weight_decay is not None
+    slow = args.lr * (0.1 if model.backbone.pretrained else 1.0) if args.backbone_lr is None else args.backbone_lr
+    groups = [{"params": list(model.method.parameters()), "lr": args.lr, "start_lr": args.lr}]
+    backbone = [p for p in model.backbone.parameters() if p.requires_grad]
+    if backbone:
+        groups.append({"params": backbone, "lr": slow, "start_lr": slow})
+    if args.optimizer == "adamw":
+        return AdamW(groups, weight_decay=args.weight_decay)
+    return SGD(groups, momentum=0.9, weight_decay=args.weight_decay)
+
+
+def batches_of(args: TrainArgs, sets: Sets, epoch: int) -> list[list[int]]:
+    """The batches of an epoch, over all processes."""
+    assert args.batch_size is not None
+    return set_batches(sets.train, args.batch_size, seed=args.seed, epoch=epoch, drop_last=args.drop_last)
+
+
+# ---- all epochs ----------------------------------------------------------------------------------------------------
+
+
+def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
+    """All epochs, with a checkpoint after each; starts where the last checkpoint ended."""
+    if isinstance(model.method, Estimator):
+        return fit_at_once(fabric, args, run, model, sets, semi)
+    now = set_up(fabric, args, run, model, sets, semi)
+    if run.last.is_file():
+        go_on(now)
+    logger = make_logger(fabric, args, run)
+    quiet = args.quiet or not fabric.is_global_zero
+    assert args.epochs is not None
+    with console.EpochView(args.epochs, len(now.batches(0)), start=len(now.history), quiet=quiet) as view:
+        for epoch in range(len(now.history), args.epochs):
+            row = train_epoch(now, epoch, view)
+            if sets.val is not None:
+                row |= validate(fabric, model, now.kept, sets, sets.val)
+            now.history.append(row)
+            now.progress = None
+            keep_epoch(now)
+            if logger:
+                logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch + 1)
+            view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
+            fabric.barrier()
+    if now.kept is not sets.network:
+        sets.network.load_state_dict(now.kept.state_dict())
+    return now.history
+
+
+def set_up(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> Fitting:
+    """Network, optimizer and averages before the first step."""
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        share_statistics(model.backbone)
+    shares = semi.shares if semi else ()
+    objective = Step(sets.network, model, mixup=args.mixup, smoothing=args.label_smoothing, shares=shares)
+    step, optimizer = fabric.setup(objective, make_optimizer(args, model))
+    averaged = Averaged(sets.network, args.ema or TEACHER) if args.ema or (semi and semi.needs_teacher) else None
+    if args.compile:
+        model.backbone.compile()  # in place, so that names of weights stay as they are
+    return Fitting(fabric, args, run, model, sets, semi, objective, step, optimizer, averaged)
+
+
+def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
+    """What stands in for epochs with a method that sees all samples at once; its history has one row.
+
+    Unknown labels are filled in with the likeliest classes of their targets, and from the model's own it learns a second time.
+    """
+    assert isinstance(model.method, Estimator)
+    assert isinstance(sets.train, FeatureSet)
+    started, row = time.monotonic(), {"epoch": 1.0}
+    x, labels = sets.train.x, sets.train.labels
+    turns = [0, max(semi.rounds) + 1] if semi and semi.needed and semi.needs_teacher else [0]  # its features stay the same
+    for epoch in turns:
+        if semi:
+            with torch.no_grad():
+                row |= semi.begin(epoch, lambda: x, lambda: [(np.arange(len(x)), model.method(x).log_probs[0], None)])
+        seen = torch.from_numpy(semi.fill()) if semi and semi.targets else labels
+        learns = model.method.learns_from(seen)
+        model.method.fit(x[learns], seen[learns], seed=args.seed)
+    row["seconds"] = time.monotonic() - started
+    if sets.val is not None:
+        row |= validate(fabric, model, sets.network, sets, sets.val)
+    if fabric.is_global_zero:
+        run.write_history([row])
+    return [row]
+
+
+# ---- an epoch ------------------------------------------------------------------------------------------------------
+
+
+def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, float]:
+    """One pass over the training samples, or what is left of it; gives its row of the history."""
+    fabric, args = now.fabric, now.args
+    started = time.monotonic()
+    progress = now.progress = now.progress or begin(now, epoch, view)
+    assert args.epochs is not None
+    factor = (1 + math.cos(math.pi * epoch / args.epochs)) / 2
+    for group in now.optimizer.param_groups:
+        group["lr"] = group["start_lr"] * factor
+    now.sets.train.set_epoch(args.seed, epoch)
+    now.step.train()
+    batches = now.batches(epoch)
+    steps = [cut(batch, args.accumulate, fabric.global_rank, fabric.world_size) for batch in batches[progress.steps :]]
+    seed_epoch(now, epoch)
+    stream = load(now.sets.train, [rows or part[:1] for shares in steps for part, rows in shares], now.sets.workers)
+    restore_generators(fabric, progress.generators)  # after the loader has drawn from them
+    before, begun, left = progress.seconds, time.monotonic(), batches[progress.steps :]
+    for i, shares in enumerate(steps, start=progress.steps + 1):
+        take_step(now, progress, [rows for _, rows in shares], stream)
+        view.step(epoch + 1)
+        if args.checkpoint_every and i % args.checkpoint_every == 0 and i < len(batches):
+            progress.seconds = before + time.monotonic() - started
+            keep_step(now)
+    loss, hits = fabric.all_reduce((progress.loss, progress.hits), reduce_op="sum")
+    mean_loss = (loss / (len(batches) * fabric.world_size)).item()
+    if not math.isfinite(mean_loss):
+        raise DivergedError(f"the loss is {mean_loss} in epoch {epoch + 1}: training diverged; try a lower --lr than {args.lr}")
+    tree, accuracy = now.model.hierarchy, (hits[:, 0] / hits[:, 1].clamp(min=1)).tolist()
+    ended = time.monotonic()
+    return {
+        "epoch": epoch + 1,
+        "lr": now.optimizer.param_groups[0]["lr"],
+        "loss": mean_loss,
+        **{f"train_{tree.levels[k]}": accuracy[k] for k in tree.top_down},
+        **now.model.method.scalars(),
+        "images_per_second": sum(map(len, left)) / (ended - begun),
+        "seconds": before + ended - started,
+        **progress.found,
+    }
+
+
+def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
+    """Nothing done of an epoch yet; targets for unknown labels are made here."""
+    device, semi = now.fabric.device, now.semi
+    progress = Progress(torch.zeros((), device=device), torch.zeros(len(now.model.hierarchy), 2, device=device))
+    if semi:
+        progress.found = begin_epoch(
+            semi, now.teacher, now.sets.train, seed=now.args.seed, epoch=epoch, device=device, workers=now.sets.workers
+        )
+        if progress.found:
+            view.say(propagated_text(semi, progress.found))
+    return progress
+
+
+def seed_epoch(now: Fitting, epoch: int) -> None:
+    """Random numbers of an epoch: the first process draws what one alone would, the others each their own."""
+    rank = now.fabric.global_rank
+    moment = [now.args.seed, epoch, *([1 + rank] if rank else [])]
+    torch.manual_seed(np.random.SeedSequence(moment).generate_state(1)[0].item())
+
+
+def cut(batch: list[int], parts: int, rank: int, world: int) -> list[tuple[list[int], list[int]]]:
+    """The parts of a batch that are not empty, each with this process's share of it, which may be."""
+    found = [batch[i::parts] for i in range(min(parts, len(batch)))]
+    return [(part, part[rank::world]) for part in found]
+
+
+def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], stream: Any) -> None:
+    """One step of the optimizer, by as many forward passes as there are shares; `stream` gives their samples."""
+    fabric, device = now.fabric, now.fabric.device
+    now.optimizer.zero_grad()
+    targets = [targets_at(now, rows) for rows in shares]
+    if len(shares) > 1:
+        labels = [now.sets.train.labels[rows].to(device) for rows in shares]
+        now.objective.count_ahead(list(zip(labels, targets, strict=True)))
+    for i, (rows, target) in enumerate(zip(shares, targets, strict=True), start=1):
+        x, y = (part[: len(rows)].to(device) for part in next(stream))
+        with fabric.no_backward_sync(now.step, enabled=i < len(shares)):
+            loss, hits = now.step(x, y, target)
+            fabric.backward(loss)
+        progress.loss += loss.detach()
+        progress.hits += hits
+    now.objective.tally = None
+    if now.args.clip:
+        fabric.clip_gradients(now.step, now.optimizer, max_norm=now.args.clip)
+    now.optimizer.step()
+    if now.averaged:
+        now.averaged.update(now.sets.network)
+    progress.steps += 1
+
+
+def targets_at(now: Fitting, rows: list[int]) -> Target | None:
+    """Index, value and weight of the targets of some samples, where there are any targets."""
+    if not now.semi or not now.semi.targets:
+        return None
+    found = now.semi.targets.at(torch.tensor(rows, dtype=torch.int64)).to(now.fabric.device)
+    return found.index, found.value, found.weight
+
+
+# ---- validation ----------------------------------------------------------------------------------------------------
+
+
+def measure_on(
+    fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[Rule] = ()
+) -> dict[str, Any]:
+    """All metrics on a set; with several processes each sample is seen by one of them."""
+    return measure(
+        network,
+        data,
+        model.hierarchy,
+        more_rules=more_rules,
+        device=fabric.device,
+        workers=sets.workers,
+        rank=fabric.global_rank,
+        world=fabric.world_size,
+        calibration=model.calibration,
+    )
+
+
+def validate(fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet) -> dict[str, float]:
+    """Accuracy on the validation samples, per level and on average."""
+    metrics = measure_on(fabric, model, network, sets, data)
+    levels = {f"val_{level['name']}": level["accuracy"] for level in metrics["levels"] if level["accuracy"] is not None}
+    return {**levels, "val_mean": metrics["mean_accuracy"]}
+
+
+def best_epoch(history: History) -> int:
+    """The epoch with the highest mean validation accuracy, the earliest of equals; counted from 1."""
+    return 1 + max(range(len(history)), key=lambda i: (history[i]["val_mean"], -i))
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+def keep_epoch(now: Fitting) -> None:
+    """Checkpoint and history, the best weights first: a kill in between repeats the epoch and writes the same again."""
+    if not now.fabric.is_global_zero:
+        return
+    if now.args.select == "best" and best_epoch(now.history) == len(now.history):
+        with replacing(now.run.best) as beside:
+            save_file({n: v.detach().cpu().contiguous() for n, v in now.kept.state_dict().items()}, beside)
+    save_checkpoint(now.run.last, now.sets.network, now.optimizer, Checkpoint(now.history, more=more_state(now)))
+    now.run.write_history(now.history)
+
+
+def keep_step(now: Fitting) -> None:
+    """A checkpoint inside an epoch. Sums are kept over all processes, so that any number of them can go on."""
+    progress = now.progress
+    assert progress is not None
+    loss, hits = now.fabric.all_reduce((progress.loss.clone(), progress.hits.clone()), reduce_op="sum")  # works in place
+    more = {"progress.loss": loss / now.fabric.world_size, "progress.hits": hits, **generator_states(now.fabric)}
+    if now.fabric.is_global_zero:
+        more |= more_state(now)
+        inside = {"steps": progress.steps, "seconds": progress.seconds, "found": progress.found}
+        save_checkpoint(now.run.last, now.sets.network, now.optimizer, Checkpoint(now.history, inside, more))
+
+
+def more_state(now: Fitting) -> dict[str, Tensor]:
+    """Averages and targets, as a checkpoint has them."""
+    averaged = now.averaged.state() if now.averaged else {}
+    targets = now.semi.state(inside=now.progress is not None) if now.semi else {}
+    return averaged | {f"semi.{name}": value for name, value in targets.items()}
+
+
+def go_on(now: Fitting) -> None:
+    """Put the last checkpoint back, of any number of processes."""
+    found = load_checkpoint(now.run.last, now.sets.network, now.optimizer)
+    now.history, more = found.history, found.more
+    steps = found.inside["steps"] if found.inside else 0
+    if now.averaged:
+        now.averaged.restore(more, len(found.history) * len(now.batches(0)) + steps)
+    if now.semi:
+        now.semi.restore({name.removeprefix("semi."): value for name, value in more.items() if name.startswith("semi.")})
+    if found.inside:
+        loss, hits = (more[f"progress.{name}"].to(now.fabric.device) for name in ("loss", "hits"))
+        generators = {name: value for name, value in more.items() if name.startswith("generator.")}
+        hits = hits if now.fabric.is_global_zero else torch.zeros_like(hits)  # they are added up; losses are averaged
+        now.progress = Progress(loss, hits, **found.inside, generators=generators)
+
+
+def generator_states(fabric: Fabric) -> dict[str, Tensor]:
+    """The states of all processes' random generators."""
+    own = {"cpu": torch.get_rng_state()}
+    if fabric.device.type == "cuda":
+        own["cuda"] = torch.cuda.get_rng_state(fabric.device)
+    return {
+        f"generator.{kind}.{rank}": state
+        for kind, value in own.items()
+        for rank, state in enumerate(of_all(value, fabric.device))
+    }
+
+
+def restore_generators(fabric: Fabric, states: dict[str, Tensor]) -> None:
+    """Put this process's generators back. One that was not there when they were kept draws numbers of its own."""
+    if (state := states.get(f"generator.cpu.{fabric.global_rank}")) is not None:
+        torch.set_rng_state(state)
+    if (state := states.get(f"generator.cuda.{fabric.global_rank}")) is not None and fabric.device.type == "cuda":
+        torch.cuda.set_rng_state(state, fabric.device)
+
+
+# ---- what is seen --------------------------------------------------------------------------------------------------
+
+
+def make_logger(fabric: Fabric, args: TrainArgs, run: Run) -> TensorBoardLogger | None:
+    """TensorBoard events, when it is installed and wanted."""
+    if not args.track or not fabric.is_global_zero or not RequirementCache("tensorboard"):
+        return None
+    return TensorBoardLogger(run.path, name="tensorboard", version="")
+
+
+def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:
+    """An epoch in a line: loss, accuracy per level (on validation samples where there are any), speed."""
+    part = "val" if "val_mean" in row else "train"
+    levels = [f"{tree.levels[k]} {console.percent(row.get(f'{part}_{tree.levels[k]}'))}" for k in tree.top_down]
+    return f"loss {row['loss']:.3f}  {part}: {'  '.join(levels)}  {row['images_per_second']:,.0f} img/s"
+
+
+def propagated_text(semi: Semi, found: dict[str, float]) -> str:
+    """What was found out about propagated labels, in a line."""
+    count = int((semi.labels[:, 0] < 0).sum())
+    return (
+        f"{count:,} samples without a finest label take part with what their neighbours are"
+        f" · {console.percent(found['propagated_right'])} right on {found['propagated_checked']:.0f} labels set aside"
+    )

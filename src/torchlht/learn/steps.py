@@ -1,0 +1,206 @@
+"""What happens in a step and between epochs: the objective, averaged weights, and targets for labels that are unknown."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchlht.answer.model import Model
+from torchlht.data.batches import SampleSet, load
+from torchlht.data.samples import Ints
+from torchlht.heads.losses import soft_cross_entropy, towards_uniform
+from torchlht.heads.method import InputNorm, Method
+from torchlht.heads.prediction import Prediction
+from torchlht.learn.semi.schedule import Semi
+from torchlht.processes import Tally, together, world
+
+Target = tuple[Tensor, Tensor, Tensor]  # index, value and weight of the `Targets` of a batch
+
+
+class Step(nn.Module):
+    """One forward pass with its loss, as a single call, so that DDP sees all of it.
+
+    Args:
+        network: what is trained: the model, or its method alone on features.
+        model: the model.
+        mixup: a of the Beta(a, a) distribution that features are mixed by; 0 for none.
+        smoothing: share of the uniform distribution in every label.
+        shares: per level, what targets of unknown labels weigh.
+    """
+
+    def __init__(
+        self, network: nn.Module, model: Model, *, mixup: float = 0.0, smoothing: float = 0.0, shares: Sequence[float] = ()
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self._method, self._shares = (model.method,), shares  # in a tuple, it is not registered twice
+        self.mixup, self.smoothing = mixup, smoothing
+        self.tally: Tally | None = None
+        for k in range(len(model.hierarchy)):
+            self.register_buffer(f"ancestors_{k}", torch.from_numpy(model.hierarchy.ancestors(k)), persistent=False)
+
+    def forward(self, x: Tensor, labels: Tensor, target: Target | None = None) -> tuple[Tensor, Tensor]:
+        """The loss, and per level how many of the known labels were hit and how many there were: (K, 2).
+
+        Args:
+            x: a batch.
+            labels: (B, K).
+            target: index, value and weight of the `Targets` of the batch.
+        """
+        with together(self.tally):
+            if self.tally:
+                self.tally.begin()
+            prediction, loss = self._looked(x, labels, target)
+        known = labels >= 0
+        chosen = prediction.chosen()
+        hits = torch.stack([((chosen == labels) & known).sum(dim=0), known.sum(dim=0)], dim=1)
+        return loss, hits
+
+    def _looked(self, x: Tensor, labels: Tensor, target: Target | None) -> tuple[Prediction, Tensor]:
+        features = self.network.backbone(x) if isinstance(self.network, Model) else x
+        (method,) = self._method
+        if not self.mixup or (len(x) <= 1 and world() == 1):  # of several processes all do the same
+            prediction = method(features)
+            return prediction, self.objective(prediction, labels, target)
+        share = torch.distributions.Beta(self.mixup, self.mixup).sample().item()
+        share, other = max(share, 1 - share), torch.randperm(len(x)).to(x.device)
+        prediction = method(share * features + (1 - share) * features[other])
+        swapped = None if target is None else (target[0][other], target[1][other], target[2][other])
+        loss = share * self.objective(prediction, labels, target)
+        return prediction, loss + (1 - share) * self.objective(prediction, labels[other], swapped)
+
+    def count_ahead(self, parts: Sequence[tuple[Tensor, Target | None]]) -> None:
+        """Before a step of several parts: add up what their losses divide by, which depends on labels and targets alone.
+
+        Args:
+            parts: the labels and targets of each.
+        """
+        (method,) = self._method
+        tally, some = Tally(), next(method.parameters())
+        nothing = torch.zeros(1, method.in_features, dtype=some.dtype, device=some.device)
+        method.eval()  # nothing is learned from these zeros, and nothing is drawn
+        with torch.no_grad(), together(tally):
+            for labels, target in parts:
+                tally.begin()
+                self.objective(method(nothing.expand(len(labels), -1)), labels, target)
+            tally.close()
+        method.train()
+        self.tally = tally
+
+    def objective(self, prediction: Prediction, labels: Tensor, target: Target | None) -> Tensor:
+        """The method's loss on known labels, cross-entropy with targets on unknown ones."""
+        (method,) = self._method
+        loss = method.loss(prediction, labels)
+        if self.smoothing:
+            uniform = towards_uniform(prediction.log_probs, method.visible(labels), method.reduction)
+            loss = (1 - self.smoothing) * loss + self.smoothing * uniform
+        if target is not None:
+            above = [self.get_buffer(f"ancestors_{k}") for k in range(labels.shape[1])]
+            loss = loss + soft_cross_entropy(
+                prediction.log_probs, labels, *target, above, method.reduction, self._shares or None
+            )
+        return loss
+
+
+class Averaged:
+    """An exponential moving average of a network's weights: smoother than the weights themselves.
+
+    Args:
+        network: what is averaged.
+        decay: share of the average that stays at each step; less in the first steps.
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        self.decay, self.steps = decay, 0
+
+    def update(self, network: nn.Module) -> None:
+        """After a step."""
+        self.steps += 1
+        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        with torch.no_grad():
+            for mean, new in zip(self.network.state_dict().values(), network.state_dict().values(), strict=True):
+                if mean.is_floating_point():
+                    mean.lerp_(new, 1 - decay)
+                else:
+                    mean.copy_(new)
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint has to keep."""
+        return {f"averaged.{name}": value for name, value in self.network.state_dict().items()}
+
+    def restore(self, state: dict[str, Tensor], steps: int) -> None:
+        """Put back what `state` gave, after so many steps."""
+        self.steps = steps
+        self.network.load_state_dict({n.removeprefix("averaged."): v for n, v in state.items() if n.startswith("averaged.")})
+
+
+# ---- targets -------------------------------------------------------------------------------------------------------
+
+
+def begin_epoch(
+    semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, epoch: int, device: torch.device, workers: int
+) -> dict[str, float]:
+    """Make the targets of an epoch from what a network is now; gives what `Semi.begin` does.
+
+    Args:
+        semi: the targets.
+        network: a model, or its method alone on features; averaged weights where there are any.
+        data: the training samples.
+        seed: of the run.
+        epoch: counted from 0.
+        device: where to compute.
+        workers: processes that decode pictures.
+    """
+    torch.manual_seed(np.random.SeedSequence([seed, epoch, 1]).generate_state(1)[0].item())
+    model = network if isinstance(network, Model) else None
+    method = model.method if model else network
+    assert isinstance(method, Method)
+    was_training = network.training
+    network.eval()
+
+    def features(x: Tensor) -> Tensor:
+        found: Tensor = model.backbone(x) if model else x
+        return found if epoch == 0 else method.embed(found)  # before the first step a neck knows nothing
+
+    def predict(x: Tensor) -> Tensor:
+        log_p: Tensor = network(x).log_probs[0]
+        return log_p
+
+    def predict_noisily(x: Tensor) -> Tensor:
+        with noisy(method):
+            return predict(x)
+
+    def over(view: SampleSet, function: Callable[[Tensor], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
+        batches = [list(range(i, min(i + 256, len(view)))) for i in range(0, len(view), 256)]
+        for rows, (x, _) in zip(batches, load(view, batches, workers), strict=True):
+            with torch.no_grad():  # not around the loop: it would hold for whoever this yields to
+                found = function(x.to(device))
+            yield np.array(rows), found.float().cpu()
+
+    def views() -> Iterator[tuple[Ints, Tensor, Tensor]]:
+        first, second = over(data.view(), predict), over(data.view(seed, epoch), predict_noisily)
+        for (rows, log_p), (_, other) in zip(first, second, strict=True):
+            yield rows, log_p, other
+
+    found = semi.begin(epoch, lambda: torch.cat([u for _, u in over(data.view(), features)]), views)
+    network.train(was_training)
+    return found
+
+
+@contextmanager
+def noisy(method: Method) -> Iterator[None]:
+    """Features are dropped as in training, for a second look at the same samples."""
+    norms = [module for module in method.modules() if isinstance(module, InputNorm)]
+    for norm in norms:
+        norm.noisy = True
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.noisy = False

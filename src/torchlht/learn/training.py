@@ -1,0 +1,340 @@
+"""Training, top to bottom: prepare → build → fit → keep. Lightning Fabric does devices, precision and processes.
+
+Every random choice depends on the seed and the epoch alone, so a run that is killed and resumed ends with the same weights,
+bit for bit, as one that is not (on a CPU, with the same number of threads and processes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from safetensors.torch import load_file
+
+from torchlht import console
+from torchlht.answer.backbones import create_backbone
+from torchlht.answer.calibration import fit_calibration
+from torchlht.answer.model import Model, read_config
+from torchlht.answer.runs import History, Run
+from torchlht.data.batches import SampleSet, sample_set
+from torchlht.data.images import check_images, write_problems
+from torchlht.data.reading import lasting_name, short_name
+from torchlht.data.samples import Ints, Samples, draw_fold, draw_share, hold_out_test, with_split
+from torchlht.data.transforms import Preprocess, paper_preprocess
+from torchlht.errors import ConfigError, DataError, RunError
+from torchlht.files import write_json
+from torchlht.heads.method import (
+    COMMON_OPTIONS,
+    Estimator,
+    create_method,
+    find_method,
+    method_options,
+    parse_options,
+    regularise,
+)
+from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
+from torchlht.learn.launching import check_compiler, launch_id, make_fabric
+from torchlht.learn.options import TrainArgs
+from torchlht.learn.semi.schedule import Semi
+from torchlht.measure.evaluation import collect, read_as_trained
+from torchlht.measure.features import cache_path, frozen_features
+
+SEMI_DROPOUT = 0.5  # of fixed features, under --semi: better on every dataset tried; it hurts a backbone that is trained
+
+
+def train(args: TrainArgs) -> Path:
+    """Train, evaluate on the test samples and keep everything in a run directory, whose path is returned.
+
+    >>> run = train(TrainArgs("birds.csv", method="lht", backbone="resnet50", out=Path("runs/birds")))
+
+    Raises:
+        LHTError: for whatever is wrong with the options or the data, before anything is written.
+    """
+    fabric = make_fabric(args.accelerator, args.devices, args.precision)
+    launch = launch_id(fabric)
+    args, run, resuming = open_run(args, launch)
+    if run.metrics.is_file():
+        return run.path  # torchrun has started it once more after its end
+    prepared = prepare(args)
+    torch.manual_seed(args.seed)
+    model = build(args, prepared.samples)
+    if args.compile:
+        check_compiler(fabric.device)
+    samples = len(prepared.samples.index("train"))
+    args = args.with_recipe(features=args.freeze or model.preprocess is None, samples=samples)
+    taught = taught_samples(args, prepared.samples, model)
+    semi = make_semi(args, prepared.samples, model, taught)
+    if not resuming:
+        fabric.barrier()
+        if fabric.is_global_zero:
+            start_run(run, args, prepared, model, launch)
+    elif not run.split.is_file() or not same_split(run, prepared):
+        raise RunError(f"{run.path}: the data has changed since this run was started; train again under another --out")
+    fabric.barrier()
+    sets = make_sets(fabric, args, prepared.samples, model, taught)
+    history = fit(fabric, args, run, model, sets, semi)
+    finish(fabric, args, run, model, sets, history, launch)
+    return run.path
+
+
+# ---- prepare -------------------------------------------------------------------------------------------------------
+
+
+def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run, bool]:
+    """The run to write, and the options to use: those it was started with, when resuming.
+
+    Args:
+        args: the options.
+        launch: of torchrun, see `launch_id`: a run that it has started before is resumed without being told to.
+    """
+    if args.resume is not None:
+        return *resumed(args, Run(args.resume)), True
+    if not args.data:
+        raise ConfigError("no data: lht train DATA, where DATA is a folder, a .csv, an .npz or demo")
+    find_method(args.method)
+    out = args.out or Path("runs") / f"{short_name(args.data) or 'data'}-{args.method}-s{args.seed}"
+    run = Run(out)
+    args = dataclasses.replace(args, data=lasting_name(args.data), out=out)
+    if launch is None or not run.config.is_file() or read_config(out).get("launch") != launch:
+        run.claim()
+        return args, run, False
+    if run.metrics.is_file() or not run.split.is_file():  # it has ended, or had hardly begun
+        return args, run, False
+    return *resumed(args, run), True
+
+
+def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
+    """An unfinished run, and its own options with those of them that belong to the machine as they are now."""
+    if not run.path.is_dir():
+        raise RunError(f"{run.path}: no such run directory")
+    config = read_config(run.path)
+    if run.metrics.is_file():
+        raise RunError(f"{run.path}: this run has finished; there is nothing to resume")
+    kept = TrainArgs.from_dict(config["train"])
+    here = dataclasses.replace(kept, quiet=args.quiet, workers=args.workers, accelerator=args.accelerator, devices=args.devices)
+    return here, run
+
+
+def origin(args: TrainArgs, launch: str | None) -> dict[str, Any]:
+    """What config.yaml says of how a run came about."""
+    return {"train": args.to_dict(), **({"launch": launch} if launch else {})}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data ready to be trained on: split and masked, with what was left out."""
+
+    samples: Samples
+    kept: Ints
+    problems: list[Any]
+
+
+def prepare(args: TrainArgs) -> Prepared:
+    """Read the data, look at every picture, set test samples aside, mask, set validation samples aside: in this order."""
+    samples, problems = check_images(read_as_trained(args), args.on_error)
+    if args.stream == "always":
+        args.streams(samples.images or ())  # refuses what cannot be
+    samples = hold_out_test(samples, args.test_share)
+    if not len(samples.index("train")):
+        raise DataError(f"{args.data}: no training samples")
+    samples = args.make_perturbation().perturb_tree(samples)
+    samples, kept = args.make_mask().apply(samples)
+    samples = args.make_perturbation().perturb_labels(samples)
+    share = args.val if args.val is not None else (0.1 if args.select == "best" and not len(samples.index("val")) else 0.0)
+    held = np.empty(0, dtype=np.int64)
+    if fold := args.fold_numbers():
+        held = draw_fold(samples, samples.index("train"), *fold, seed=args.seed)
+    elif share:
+        held = draw_share(samples, samples.index("train"), share, seed=args.seed, purpose="val")
+    if len(held):
+        samples = with_split(samples, held, "val")
+        kept = np.setdiff1d(kept, held)
+    if args.select == "best" and not len(samples.index("val")):
+        raise DataError(f"{args.data}: too few samples to set any aside for validation; use --select last or a larger --val")
+    return Prepared(samples, kept, problems)
+
+
+def split_record(args: TrainArgs, prepared: Prepared) -> dict[str, Any]:
+    """The content of split.json: positions of samples in the data, in its own order."""
+    samples = prepared.samples
+    mask = dataclasses.asdict(args.make_mask())
+    return {
+        "mask": mask,
+        "kept": prepared.kept.tolist(),
+        **{name: samples.index(name).tolist() for name in ("train", "val", "test")},
+    }
+
+
+def same_split(run: Run, prepared: Prepared) -> bool:
+    """Whether the data still gives the samples and masks the run was started with."""
+    record = json.loads(run.split.read_text())
+    return bool(
+        record["kept"] == prepared.kept.tolist()
+        and all(record[name] == prepared.samples.index(name).tolist() for name in ("train", "val", "test"))
+    )
+
+
+# ---- build ---------------------------------------------------------------------------------------------------------
+
+
+def build(args: TrainArgs, samples: Samples) -> Model:
+    """Backbone and method, as the options and the data have it."""
+    in_features = 0 if samples.features is None else samples.features.shape[1]
+    backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained, in_features=in_features)
+    if samples.features is not None:
+        width, spec = in_features, None
+    else:
+        width, spec = backbone.num_features, backbone.preprocess
+        assert spec is not None
+        if args.augment == "paper":
+            spec = paper_preprocess(args.image_size or spec.size)
+        elif args.image_size:
+            spec = spec.resized(args.image_size)
+    options = args.method_options()
+    own = parse_options(args.method, args.option)
+    if args.preset != "default":  # a preset speaks to every method; each takes what concerns it
+        options = {name: value for name, value in options.items() if name in method_options(args.method, common=True)}
+    options |= own
+    method = create_method(args.method, width, samples.hierarchy, **options)
+    fixed, unknown = backbone.name == "none" or args.freeze, (samples.labels[samples.index("train"), 0] < 0).any()
+    if args.semi != "none" and fixed and unknown and "input_dropout" not in options and method.can_drop:
+        options["input_dropout"] = SEMI_DROPOUT
+        regularise(method, **{name: options[name] for name in options if name in COMMON_OPTIONS})
+    if isinstance(method, Estimator) and samples.features is None and not args.freeze:
+        raise ConfigError(f"--method {args.method} learns from features: add --freeze, or pass an .npz of features")
+    return Model(backbone, method, options=options, preprocess=spec)
+
+
+def backbone_name(args: TrainArgs, samples: Samples) -> str:
+    """What `auto` stands for, and whether the choice fits the data."""
+    if samples.features is not None:
+        if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
+            raise ConfigError(f"--backbone {args.backbone} needs pictures; {args.data} holds features already")
+        if args.freeze:
+            raise ConfigError(f"--freeze is for pictures; {args.data} holds features already")
+        if args.compile:
+            raise ConfigError(f"--compile is for the backbone of pictures; {args.data} holds features already")
+        return "linear" if args.backbone == "linear" else "none"
+    if args.backbone in ("none", "linear"):
+        raise ConfigError(f"--backbone {args.backbone} is for features; {args.data} holds pictures")
+    if args.backbone == "auto":
+        return "small" if args.data == "demo" else "resnet18"
+    return args.backbone
+
+
+def start_run(run: Run, args: TrainArgs, prepared: Prepared, model: Model, launch: str | None) -> None:
+    """Make the run directory and write what is known before training."""
+    model.write_config(run.path, extra=origin(args, launch))
+    write_json(run.split, split_record(args, prepared), indent=None)
+    if prepared.problems:
+        write_problems(run.path / "problems.csv", prepared.problems)
+
+
+def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
+    """The training samples the method learns from, as many as there are training samples at all.
+
+    A method that learns from some of them only sees these more often, so that every method gets the same number of steps; one
+    that is fitted at once sees each of them once.
+    """
+    index = samples.index("train")
+    if args.semi != "none":
+        return index  # what a sample's labels do not teach, its target does
+    learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
+    if not learns.any():
+        raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
+    return index[learns] if isinstance(model.method, Estimator) else np.resize(index[learns], len(index))
+
+
+def make_semi(args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Semi | None:
+    """Targets for unknown labels, when they are asked for."""
+    if args.semi == "none":
+        return None
+    labels = samples.labels[taught]
+    if not (labels[:, 0] >= 0).any():
+        raise DataError(f"{args.data}: --semi {args.semi} needs some samples with a label at the finest level; there is none")
+    assert args.epochs is not None
+    ready = model.preprocess is None or args.freeze or model.backbone.pretrained
+    return Semi(args.semi, labels, samples.hierarchy, epochs=args.epochs, ready=ready)
+
+
+def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
+    """Sets of batches. A frozen backbone is run once, here, and only the method trains after that."""
+    workers = args.workers if args.workers is not None else (os.cpu_count() or 1)
+    features, network = samples.features, model if not args.freeze else model.method
+    if args.freeze:
+        features = compute_features(fabric, args, samples, model, workers)
+
+    def part(index: Ints, *, training: bool = False) -> SampleSet:
+        images = [samples.images[i] for i in index] if samples.images else None
+        x = features[index] if features is not None else None
+        streamed = training and features is None and args.streams(images or ())
+        augment = training and args.augment != "none"
+        return sample_set(x, images, samples.labels[index], model.preprocess, augment=augment, streamed=streamed)
+
+    val = samples.index("val")
+    return Sets(
+        network=network,
+        train=part(taught, training=True),
+        val=part(val) if len(val) else None,
+        test=part(samples.index("test")),
+        workers=workers,
+    )
+
+
+def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, workers: int) -> np.ndarray[Any, Any]:
+    """Features of all samples from the frozen backbone; other processes wait for the first and read what it kept."""
+    spec: Preprocess | None = model.preprocess
+    assert spec is not None
+    quiet = args.quiet or not fabric.is_global_zero
+    what = f"{model.backbone.name}, frozen · features"
+    with fabric.rank_zero_first():
+        if cache_path(samples, model.backbone, spec).is_file():
+            console.note(f"{what} of {len(samples):,} pictures from the cache", quiet=quiet)
+        with console.counting(what, len(samples), quiet=quiet) as count:
+            features = frozen_features(samples, model.backbone, spec, device=fabric.device, workers=workers, progress=count)
+    model.backbone.requires_grad_(False)
+    return features
+
+
+def warm_features(args: TrainArgs, samples: Samples) -> None:
+    """Compute a frozen backbone's features now, if they are not kept yet, so that several runs find them."""
+    fabric = make_fabric(args.accelerator, args.devices, args.precision)
+    torch.manual_seed(args.seed)
+    model = build(dataclasses.replace(args, method="flat", option=()), samples)
+    compute_features(fabric, args, samples, model, args.workers if args.workers is not None else (os.cpu_count() or 1))
+
+
+# ---- keep ----------------------------------------------------------------------------------------------------------
+
+
+def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, history: History, launch: str | None) -> None:
+    """Choose the epoch, measure it on the test samples, and write the model and its metrics."""
+    at_once, chosen = isinstance(model.method, Estimator), len(history)
+    if args.select == "best" and not at_once:
+        chosen = best_epoch(history)
+        sets.network.load_state_dict(load_file(run.best))
+    if sets.val is not None:
+        seen = collect(sets.network, sets.val, device=fabric.device, workers=sets.workers)
+        model.calibration = fit_calibration(*seen, model.hierarchy, source="val part of its own data")
+    metrics = measure_on(fabric, model, sets.network, sets, sets.test, more_rules=args.rules) if args.test else {}
+    metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
+    if sets.val is not None:
+        metrics["validation"] = {n: v for n, v in history[chosen - 1].items() if n.startswith("val_")}
+    for row in history:
+        if "propagated_right" in row:
+            metrics["propagated"] = {"right": row["propagated_right"], "checked": int(row["propagated_checked"])}
+    metrics["train_seconds"] = sum(row["seconds"] for row in history)
+    steps = 0 if at_once else len(history) * len(batches_of(args, sets, epoch=0))
+    metrics["seconds_per_step"] = metrics["train_seconds"] / steps if steps else None
+    metrics["parameters"] = model.method.parameter_count()
+    if fabric.is_global_zero:
+        model.save_pretrained(run.path, extra=origin(args, launch))
+        run.write_metrics(metrics)
+    fabric.barrier()

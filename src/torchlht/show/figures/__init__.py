@@ -1,0 +1,1 @@
+"""Figures of what a trained model does, one file each."""

@@ -1,0 +1,236 @@
+"""Grad-CAM per level: where in a picture the answer of each level comes from (Selvaraju et al., ICCV 2017).
+
+    last feature map A (B, c, h, w) ─► features ─► p¹ ──► T² ──► p² ──► …        w_c = mean over places of ∂ log pᵏ / ∂A_c
+                                          └──────► T ─────┘                     map = Σ_c w_c A_c
+
+At a coarser level the gradient takes two ways, through the fine classes p¹ and through the transitions T. The two maps before
+the ReLU add up to the whole one, and can be looked at by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+
+from torchlht.answer.model import Model
+from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
+from torchlht.errors import ConfigError, DataError, suggestion
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import DenseTransition, Transition
+from torchlht.show.inputs import device_of
+
+Through = Literal["both", "T", "p1"]
+Pictures = Tensor | Sequence[str | Path | Image.Image]
+
+
+@dataclass(frozen=True)
+class ClassMaps:
+    """Grad-CAM of one batch before the ReLU, one map per level, fine first.
+
+    Attributes:
+        maps: (B, h, w) per level, negative where a place speaks against the class.
+        classes: (B, K) the classes that are explained.
+        probabilities: (B, K) theirs.
+    """
+
+    maps: tuple[Tensor, ...]
+    classes: Tensor
+    probabilities: Tensor
+
+
+def class_maps(model: Model, images: Pictures, *, classes: Tensor | None = None, through: Through = "both") -> ClassMaps:
+    """Weighted sums of the last feature map's channels, a channel's weight being the mean gradient of the class over places.
+
+    The gradient is that of log pᵏ at the answer; at the finest level it is that of the logit, where log p¹ is the log-softmax
+    of a linear layer.
+
+    Args:
+        model: a model with a backbone for pictures.
+        images: pictures as paths or PIL images, or a batch (B, 3, size, size) that is normalised already.
+        classes: (B, K) what to explain, fine first; the model's answers by default.
+        through: `both`, or only the way through the transitions (`T`) or through the finest classes (`p1`).
+
+    Raises:
+        ConfigError: for a model on features, a method without gradients, or a way that the method does not have.
+    """
+    if through not in get_args(Through):
+        raise ConfigError(f"unknown way {through!r}: {suggestion(through, get_args(Through))}")
+    x = as_batch(model, images)
+    watch, was_training = _Watch(model), model.training
+    model.eval()
+    try:
+        with watch, torch.enable_grad():
+            prediction: Prediction = model(x.detach().clone().requires_grad_())
+    finally:
+        model.train(was_training)
+    chosen = prediction.chosen() if classes is None else classes.to(x.device)
+    targets = _targets(model, prediction, watch.logits(prediction.log_probs[0]), through)
+    picked = [target.gather(1, chosen[:, k : k + 1]).sum() for k, target in enumerate(targets)]
+    found = [p.gather(1, chosen[:, k : k + 1]).exp() for k, p in enumerate(prediction.log_probs)]
+    return ClassMaps(tuple(watch.weighted(one) for one in picked), chosen, torch.cat(found, dim=1).detach())
+
+
+def gradcam(model: Model, images: Pictures, *, classes: Tensor | None = None, through: Through = "both") -> tuple[Tensor, ...]:
+    """Grad-CAM at every level, fine first: (B, size, size) from 0 to 1 for each picture; see `class_maps`."""
+    x = as_batch(model, images)
+    found = class_maps(model, x, classes=classes, through=through)
+    return tuple(presentable(one, (x.shape[2], x.shape[3])) for one in found.maps)
+
+
+def presentable(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """ReLU, resized, and stretched from 0 to 1 picture by picture; 0 everywhere where no place stands out."""
+    large = F.interpolate(F.relu(maps).unsqueeze(1), size, mode="bilinear", align_corners=False).squeeze(1)
+    lowest, highest = large.amin(dim=(1, 2), keepdim=True), large.amax(dim=(1, 2), keepdim=True)
+    span = highest - lowest
+    stands_out = span > 1e-6 * highest  # more than rounding
+    return torch.where(stands_out, (large - lowest) / torch.where(stands_out, span, 1), 0)
+
+
+# ---- pictures ------------------------------------------------------------------------------------------------------
+
+
+def as_batch(model: Model, images: Pictures) -> Tensor:
+    """(B, 3, size, size), prepared as the model wants it and where the model is."""
+    spec = spec_of(model)
+    if isinstance(images, Tensor):
+        if images.dim() != 4:
+            raise DataError(f"pictures are {tuple(images.shape)}; a batch is (B, 3, height, width)")
+        return images.to(device_of(model))
+    if not len(images):
+        raise DataError("no pictures to look at")
+    return normalise(torch.stack([centre_crop(decode(one, spec), spec) for one in images]), spec).to(device_of(model))
+
+
+def spec_of(model: Model) -> Preprocess:
+    """How pictures are prepared for a model; refuses one that takes features."""
+    if model.preprocess is None:
+        raise ConfigError("Grad-CAM needs a backbone that sees pictures; this model takes features")
+    return model.preprocess
+
+
+def visible(x: Tensor, spec: Preprocess) -> Tensor:
+    """(B, size, size, 3) from 0 to 1: normalised pictures as they look."""
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (spec.mean, spec.std))
+    return (x.detach().cpu().float() * std + mean).clamp(0, 1).permute(0, 2, 3, 1)
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------
+
+
+class _Watch(ExitStack):
+    """Looks on while a batch goes through a model: what the backbone's last feature map is, and what linear layers give.
+
+    The last output of the shape of a map is kept: (B, c, h, w), or (B, h, w, c) where timm says so (Swin). Of a ViT, it is the
+    tokens that enter the last block's attention; after it, only the class token counts.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model, self.output = model, torch.empty(0)
+        self.linear: list[Tensor] = []
+
+    def __enter__(self) -> _Watch:
+        network, method = self.model.backbone.network, self.model.method
+        tokens = _token_layer(network)
+        for module in network.modules() if tokens is None else ():
+            self.callback(module.register_forward_hook(self._see_map).remove)
+        if tokens is not None:
+            self.callback(tokens.register_forward_hook(self._see_tokens).remove)
+        for module in method.modules():
+            if isinstance(module, nn.Linear):
+                self.callback(module.register_forward_hook(self._note).remove)
+        return self
+
+    def _see_map(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """A hook: keep this output if it is a map; the last one stays."""
+        if isinstance(output, Tensor) and _is_map(output, self._last()):
+            self.output = output
+
+    def _see_tokens(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        """A hook: keep the tokens."""
+        self.output = output
+
+    def _note(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """A hook: keep what every linear layer of the method gives."""
+        self.linear.append(output)
+
+    def _last(self) -> bool:
+        """Whether channels come last."""
+        return str(getattr(self.model.backbone.network, "output_fmt", "NCHW")).endswith("NHWC")
+
+    def logits(self, log_p: Tensor) -> Tensor:
+        """The output of the linear layer that `log_p` is the log-softmax of; where there is none, `log_p` itself."""
+        for output in self.linear:
+            if output.shape == log_p.shape and torch.allclose(output.log_softmax(dim=1), log_p, atol=1e-4):
+                return output
+        return log_p
+
+    def weighted(self, target: Tensor) -> Tensor:
+        """(B, h, w): Σ_c w_c A_c for the gradient of a scalar; 0 where the map has no influence on it."""
+        maps = self.channels_first(self.output)
+        if not target.requires_grad:
+            return torch.zeros_like(maps[:, 0])
+        gradient: Tensor | None = torch.autograd.grad(target, self.output, retain_graph=True, allow_unused=True)[0]
+        if gradient is None:
+            return torch.zeros_like(maps[:, 0])
+        weights = self.channels_first(gradient).mean(dim=(2, 3), keepdim=True)
+        return (weights * maps).sum(dim=1).detach()
+
+    def channels_first(self, x: Tensor) -> Tensor:
+        """(B, c, h, w) from whatever order the backbone keeps it in."""
+        network: Any = self.model.backbone.network
+        if not x.numel():
+            raise ConfigError(f"backbone {self.model.backbone.name} has no feature map with more than one place")
+        if x.dim() == 3:
+            x = x[:, network.num_prefix_tokens :]
+            side = math.isqrt(x.shape[1])
+            height, width = (side, side) if side * side == x.shape[1] else network.patch_embed.grid_size
+            return x.transpose(1, 2).reshape(len(x), -1, height, width)
+        return x.permute(0, 3, 1, 2) if self._last() else x
+
+
+def _token_layer(network: nn.Module) -> nn.Module | None:
+    """The layer of a ViT whose tokens stand for the feature map; None for other networks."""
+    if not hasattr(network, "num_prefix_tokens"):
+        return None
+    blocks = getattr(network, "blocks", None)
+    layer = getattr(blocks[-1], "norm1", None) if isinstance(blocks, nn.Sequential | nn.ModuleList) and len(blocks) else None
+    if not isinstance(layer, nn.Module):
+        raise ConfigError(f"Grad-CAM does not know where {type(network).__name__} keeps its last tokens")
+    return layer
+
+
+def _is_map(x: Tensor, channels_last: bool) -> bool:
+    """Whether this has the shape of a feature map with more than one place."""
+    return x.dim() == 4 and max(x.shape[1:3] if channels_last else x.shape[2:]) > 1
+
+
+def _targets(model: Model, prediction: Prediction, logits: Tensor, through: Through) -> list[Tensor]:
+    """(B, C_k) per level: log pᵏ as a function of what the gradient may go through, or logits at the finest level."""
+    if not prediction.log_probs[0].requires_grad:
+        raise ConfigError(f"method {model.method.name} has no gradients: Grad-CAM cannot look into it")
+    if through == "both":
+        return [logits, *prediction.log_probs[1:]]
+    if not prediction.transitions:
+        raise ConfigError(f"method {model.method.name} has no transitions: its gradient takes one way, through='both'")
+    log_p = prediction.log_probs[0]
+    targets = [logits if through == "p1" else logits.detach()]
+    log_p = log_p if through == "p1" else log_p.detach()
+    for transition in prediction.transitions:
+        log_p = (held(transition) if through == "p1" else transition).propagate(log_p)
+        targets.append(log_p)
+    return targets
+
+
+def held(transition: Transition) -> Transition:
+    """The same matrices as constants: no gradient goes through them."""
+    return DenseTransition(transition.log_matrix().detach())

@@ -1,0 +1,169 @@
+"""How deep to answer: what answers at each threshold are worth, one line per run, and where they stop in the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from torchlht.errors import ConfigError
+from torchlht.measure.operating import OperatingCurve, operating_point
+from torchlht.show.look import Floats, panels
+from torchlht.show.seen import Seen
+from torchlht.show.theme import look, theme
+
+CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99)
+RISKS = (0.10, 0.05, 0.01)
+NEAR = 0.07  # inches that a text needs around it
+SIZE = (5.0, 3.2)  # of the curve, in inches
+FEW = 0.005  # share of answered samples below which a curve is not drawn: a handful of answers says nothing
+
+
+@dataclass(frozen=True)
+class Point:
+    """An operating point that a user may ask for.
+
+    Attributes:
+        name: "confidence 0.9" or "risk 5 %".
+        short: the same beside a mark.
+        risk: whether the threshold was chosen for a share of wrong answers.
+        promise: the share of wrong answers it stands for.
+        found: what it is worth; see `operating_point`.
+    """
+
+    name: str
+    short: str
+    risk: bool
+    promise: float
+    found: dict[str, Any]
+
+
+def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
+    """The usual operating points of a run, and the risks that cannot be promised."""
+    decisions, tree, calibration = seen.decisions, seen.tree, seen.model.calibration
+    found = [Point(f"confidence {c:g}", f"{c:g}", False, 1 - c, operating_point(decisions, tree, c)) for c in CONFIDENCES]
+    refused: list[float] = []
+    for risk in RISKS if calibration is not None else ():
+        assert calibration is not None
+        try:
+            threshold = calibration.threshold(risk)
+        except ConfigError:  # too few samples for this one
+            refused.append(risk)
+        else:
+            at = operating_point(decisions, tree, threshold)
+            found.append(Point(f"risk {100 * risk:g} %", f"{100 * risk:g} %", True, risk, at))
+    return found, refused
+
+
+def operating_figure(curves: Mapping[str, OperatingCurve], points: Mapping[str, Sequence[Point]]) -> Figure:
+    """How many of the answers are right against how much they tell, from answering everything to answering little.
+
+    Args:
+        curves: by the name of the run; the first is the one with texts beside its marks.
+        points: of these runs: confidences as dots, risks as diamonds.
+    """
+    with look() as now:
+        figure, [[axes]] = panels(1, 1, SIZE, margin=(0.8, 0.7, 0.3, 0.4))
+        axes.set_xlim(0, 1)
+        axes.set_ylim(_lowest(curves), 1 + (1 - _lowest(curves)) * 0.03)
+        for i, (name, curve) in enumerate(curves.items()):
+            colour, some = now.colours[i % len(now.colours)], curve.answered >= FEW
+            axes.plot(
+                curve.information[some], 1 - curve.error[some], color=colour, linewidth=1.5, label=name, zorder=3 - i / 10
+            )
+            _mark(axes, points.get(name, ()), colour)
+        _name_points(axes, next(iter(points.values()), ()))
+        axes.plot([], [], "o", color=now.paper, markeredgecolor=now.ink, markersize=4.5, label="probability at least …")
+        if any(point.risk for of_run in points.values() for point in of_run):
+            axes.plot([], [], "D", color=now.ink, markersize=4.5, label="at most … wrong, as promised")
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.set_xlabel("information in the answers: 100% is the finest class every time")
+        axes.set_ylabel("answers that are right")
+        axes.grid()
+        axes.set_axisbelow(True)
+        axes.legend(loc="lower left")
+    return figure
+
+
+def _lowest(curves: Mapping[str, OperatingCurve]) -> float:
+    """Where the axis of correctness begins: a round number below all of it."""
+    least = min(float(np.min(1 - curve.error[curve.answered >= FEW])) for curve in curves.values())
+    return max(0.0, float(np.floor(10 * least - 0.2)) / 10)
+
+
+def _mark(axes: Axes, points: Sequence[Point], colour: str) -> None:
+    """Dots and diamonds on a curve."""
+    for point in points:
+        if point.found["error"] is not None and point.found["answered"] >= FEW:
+            face = colour if point.risk else theme().paper
+            axes.plot(
+                point.found["information"], 1 - point.found["error"], "D" if point.risk else "o", color=face,
+                markeredgecolor=colour, markeredgewidth=1.2, markersize=4.5, zorder=4, clip_on=False,
+            )  # fmt: skip
+
+
+def _name_points(axes: Axes, points: Sequence[Point]) -> None:
+    """A text beside each mark, on the side where it is farthest from all lines, marks and texts; none where that is near."""
+    low, high = axes.get_ylim()
+    scale = np.array([SIZE[0], SIZE[1] / (high - low)])  # inches per unit
+    drawn = [np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines]
+    taken = (np.concatenate(drawn) - [0, low]) * scale
+    for point in points:
+        if point.found["error"] is None or point.found["answered"] < FEW:
+            continue
+        at = (np.array([point.found["information"], 1 - point.found["error"]]) - [0, low]) * scale
+        places = [at + np.array([0.2 * x, 0.13 * y]) for x in (-1, 1) for y in (-1, 1)]
+        room = [np.abs((taken - place) / [1.6, 1]).sum(axis=1).min() for place in places]
+        best = places[int(np.argmax(room))]
+        if max(room) > NEAR:
+            where = best / scale + [0, low]
+            axes.text(where[0], where[1], point.short, fontsize=8, ha="center", va="center", zorder=6)
+            taken = np.vstack([taken, *(best + np.array([side, 0]) for side in (-0.12, 0, 0.12))])
+
+
+def share_figure(curves: Mapping[str, OperatingCurve], levels: Sequence[str]) -> Figure:
+    """At which level samples are answered as the threshold rises: a panel of areas per run.
+
+    Args:
+        curves: by the name of the run.
+        levels: names of the levels, fine first.
+    """
+    with look() as now:
+        figure, [line] = panels(1, len(curves), (3.0, 2.3), gap=(0.35, 0), margin=(0.7, 0.7, 1.3, 0.4))
+        names = [*levels, "nothing"]
+        colours = [*_tones(len(levels)), now.faint]
+        for axes, (name, curve) in zip(line, curves.items(), strict=True):
+            threshold, shares = _steps(curve)
+            rest = 1 - shares.sum(axis=1, keepdims=True)
+            axes.stackplot(threshold, *np.hstack([shares, rest]).T, colors=colours, labels=names, step="pre", linewidth=0)
+            axes.set_xlim(0, 1)
+            axes.set_ylim(0, 1)
+            axes.set_title(name)
+            axes.set_xlabel("threshold: probability an answer needs")
+            axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+            if axes is not line[0]:
+                axes.set_yticklabels([])
+        line[0].set_ylabel("samples answered at")
+        handles, labels = line[-1].get_legend_handles_labels()
+        line[-1].legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.02, 0.5))
+    return figure
+
+
+def _tones(levels: int) -> list[Any]:
+    """A tone per level, the finest the strongest."""
+    places = np.linspace(0.78, 0.3, levels) if levels > 1 else np.array([0.7])
+    return [theme().shares(place) for place in places]
+
+
+def _steps(curve: OperatingCurve) -> tuple[Floats, Floats]:
+    """Thresholds up to 1 and the shares of each level there."""
+    inside = curve.threshold <= 1
+    threshold = np.append(curve.threshold[inside], 1.0)
+    return threshold, np.vstack([curve.levels[inside], curve.levels[~inside][:1]])

@@ -1,0 +1,286 @@
+"""One look for every figure: colours, type, panels measured in inches, and classes in the order of the tree.
+
+A figure is a `matplotlib.figure.Figure`; no global state is touched, so it can be drawn in any program and any thread.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LogNorm, Normalize, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+
+from torchlht.files import replacing
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.show.theme import LIGHT
+from torchlht.show.theme import look as look
+from torchlht.show.theme import theme as theme
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Side = Literal["x", "y"]
+Scale = Literal["root", "log"]
+
+INK, GREY, FAINT = LIGHT.ink, LIGHT.grey, LIGHT.faint
+COLOURS, RIGHT, WRONG, SHARES, HEAT = LIGHT.colours, LIGHT.right, LIGHT.wrong, LIGHT.shares, LIGHT.heat
+DPI = 150
+SMALLEST = 1e-4  # share that a logarithmic scale begins with
+TYPE_SIZES = (8.0, 7.0, 6.0)  # of class names, in points, the first that fits
+LEADING = 1.2
+LONGEST = 28  # letters of a class name
+TIED, UNTIED = 14.0, 4.0  # points between a heat map and names, with and without lines
+
+
+# ---- figures -------------------------------------------------------------------------------------------------------
+
+
+def panels(
+    rows: int,
+    columns: int,
+    size: tuple[float, float],
+    *,
+    gap: tuple[float, float] = (0.5, 0.5),
+    margin: tuple[float, float, float, float] = (1.2, 1.2, 0.9, 0.6),
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of rows × columns panels of exactly this size.
+
+    Args:
+        rows: how many above each other; the first is on top.
+        columns: how many side by side.
+        size: width and height of a panel, in inches.
+        gap: between columns and between rows, in inches.
+        margin: left, bottom, right and top, in inches; what of it stays empty is cut off when a figure is saved.
+    """
+    left, bottom, right, top = margin
+    width = left + columns * size[0] + (columns - 1) * gap[0] + right
+    height = bottom + rows * size[1] + (rows - 1) * gap[1] + top
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor=theme().paper)
+
+    def at(row: int, column: int) -> Axes:
+        """One panel."""
+        x, y = left + column * (size[0] + gap[0]), bottom + (rows - 1 - row) * (size[1] + gap[1])
+        return figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
+
+    return figure, [[at(row, column) for column in range(columns)] for row in range(rows)]
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Write a PNG whole or not at all; gives its path."""
+    with replacing(Path(path)) as beside:
+        beside.write_bytes(figure_png(figure))
+    return Path(path)
+
+
+def figure_png(figure: Figure) -> bytes:
+    """The bytes of a PNG, cut to what is drawn."""
+    buffer = io.BytesIO()
+    with look():
+        figure.savefig(buffer, dpi=DPI, format="png", bbox_inches="tight", pad_inches=0.08)
+    return buffer.getvalue()
+
+
+def caption(axes: Axes, text: str, *, lines: int = 1) -> None:
+    """A line above a panel's title, which has so many lines: what the whole figure shows."""
+    above = (12 + 11 * lines) / (72 * inches(axes, "y"))
+    axes.text(0, 1 + above, text, transform=axes.transAxes, fontsize=10)
+
+
+def head(axes: Axes, *parts: str) -> int:
+    """A panel's title: its parts on one line, or, where they do not fit, on several; gives how many."""
+    letters = max(12, int(72 * inches(axes, "x") / 4.9))  # that fit, of 9 points
+    joined = "  ·  ".join(part for part in parts if part)
+    lines = [joined] if len(joined) <= letters else [line for part in parts for line in textwrap.wrap(part, letters)]
+    axes.set_title("\n".join(lines))
+    return len(lines)
+
+
+def fitting(cells: int, target: float) -> float:
+    """The length, in inches and near a target, at which each of `cells` takes a whole number of pixels: no cell looks wider."""
+    return cells * max(1, round(target * DPI / cells)) / DPI
+
+
+def figure_of(axes: Axes) -> Figure:
+    """The figure that a panel is in."""
+    assert isinstance(axes.figure, Figure)
+    return axes.figure
+
+
+def beside(axes: Axes, gap: float, size: tuple[float, float]) -> Axes:
+    """One more panel to the right of another, level with its top; all in inches."""
+    figure = figure_of(axes)
+    box, (width, height) = axes.get_position(), figure.get_size_inches()
+    return figure.add_axes((box.x1 + gap / width, box.y1 - size[1] / height, size[0] / width, size[1] / height))
+
+
+def inches(axes: Axes, side: Side) -> float:
+    """How long a side of a panel is."""
+    box, (width, height) = axes.get_position(), figure_of(axes).get_size_inches()
+    return float(box.width * width if side == "x" else box.height * height)
+
+
+# ---- matrices ------------------------------------------------------------------------------------------------------
+
+
+def share_scale(scale: Scale = "root") -> Normalize:
+    """From 0 to 1 with more room for small shares: their square root, or their logarithm from 0.01 % on."""
+    return LogNorm(SMALLEST, 1) if scale == "log" else PowerNorm(0.5, vmin=0, vmax=1)
+
+
+def heat_map(axes: Axes, matrix: Floats, norm: Normalize) -> AxesImage:
+    """A matrix as colours, row 0 on top, without ticks; entries that are not numbers are grey."""
+    drawn = np.ma.masked_invalid(np.clip(matrix, norm.vmin, norm.vmax))
+    image = axes.imshow(drawn, cmap=theme().shares, norm=norm, aspect="auto", interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    return image
+
+
+def colour_bar(axes: Axes, image: AxesImage, label: str, ticks: Sequence[float], names: Sequence[str]) -> None:
+    """What the colours of a heat map mean, to the right of a panel."""
+    bar = beside(axes, 0.14, (0.1, min(inches(axes, "y"), 2.2)))
+    figure_of(axes).colorbar(image, cax=bar)
+    bar.set_ylabel(label, fontsize=TYPE_SIZES[0])
+    bar.set_yticks(list(ticks), list(names), fontsize=TYPE_SIZES[1])
+    bar.minorticks_off()
+    bar.spines[:].set_visible(True)
+
+
+def share_bar(axes: Axes, image: AxesImage, label: str, scale: Scale = "root") -> None:
+    """The colour bar of `share_scale`."""
+    ticks = (0, 0.01, 0.1, 0.25, 0.5, 1) if scale == "root" else (SMALLEST, 0.001, 0.01, 0.1, 1)
+    names = [f"{100 * tick:g}%" if tick != SMALLEST else f"≤ {100 * tick:g}%" for tick in ticks]
+    colour_bar(axes, image, f"{label} ({scale} scale)", ticks, names)
+
+
+# ---- classes in the order of the tree ------------------------------------------------------------------------------
+
+
+def taxonomy_order(tree: Hierarchy, level: int) -> Ints:
+    """The classes of a level so that those of one parent stand together, and so on upwards."""
+    return np.lexsort([tree.ancestors(k, of=level) for k in range(level, len(tree))])
+
+
+class Group(NamedTuple):
+    """Neighbours in the order of the tree that share a class of a coarser level: positions start ≤ i < stop."""
+
+    start: int
+    stop: int
+    label: int
+
+    @property
+    def centre(self) -> float:
+        """Its middle, where position i is a cell from i - ½ to i + ½."""
+        return (self.start + self.stop - 1) / 2
+
+
+def groups(tree: Hierarchy, level: int, by: int) -> list[Group]:
+    """The classes of a level in the order of the tree, grouped by their ancestors at level `by`."""
+    above = tree.ancestors(by, of=level)[taxonomy_order(tree, level)]
+    cuts = [0, *(np.flatnonzero(np.diff(above)) + 1).tolist(), len(above)]
+    return [Group(start, stop, int(above[start])) for start, stop in pairwise(cuts)]
+
+
+def plain(name: str) -> str:
+    """A class name as people write it: "001.Black_footed_Albatross" is Black footed Albatross; very long ones are cut."""
+    text = re.sub(r"^\d+\.(?=\D)", "", name).replace("_", " ").strip() or name
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+
+
+def separate(axes: Axes, tree: Hierarchy, level: int, side: Side) -> None:
+    """Thin lines between the groups of every coarser level, the coarser the darker."""
+    for by in range(level + 1, len(tree)):
+        coarsest = by == len(tree) - 1 and by > level + 1
+        cuts = [group.start / tree.sizes[level] for group in groups(tree, level, by)[1:]]
+        ends = [[(cut, 0), (cut, 1)] if side == "x" else [(0, 1 - cut), (1, 1 - cut)] for cut in cuts]
+        _lines(axes, ends, color=theme().rules[coarsest], linewidth=0.5 if coarsest else 0.3, alpha=0.7)
+
+
+def label_classes(axes: Axes, tree: Hierarchy, level: int, side: Side) -> int:
+    """Names along a side of a heat map: of the classes, or, where these do not fit, of the finest groups that do.
+
+    A name that would run into its neighbour is moved aside and tied to its place by a thin line. Gives the level whose names
+    are shown.
+    """
+    length = 72 * inches(axes, side)
+    by, size = _fitting_names(tree, level, length)
+    found = _named(groups(tree, level, by), max(1, int(length / (size * LEADING))), equal=by == level)
+    places = np.array([(group.centre + 0.5) / tree.sizes[level] for group in found])
+    moved = spread(places * length, size * LEADING, length) / length
+    away = (TIED if by > level else UNTIED) / (72 * inches(axes, "y" if side == "x" else "x"))
+    for group, at in zip(found, moved.tolist(), strict=True):
+        _write_name(axes, side, at, away, plain(tree.classes[by][group.label]), size)
+    if by > level:
+        pairs = zip(places.tolist(), moved.tolist(), strict=True)
+        near = 0.85 * away
+        ends = [[(a, 0), (b, -near)] if side == "x" else [(0, 1 - a), (-near, 1 - b)] for a, b in pairs]
+        _lines(axes, ends, color=theme().grey, linewidth=0.4)
+    return by
+
+
+def _fitting_names(tree: Hierarchy, level: int, length: float) -> tuple[int, float]:
+    """The finest level whose names fit along so many points, and their size."""
+    for by in range(level, len(tree)):
+        for size in TYPE_SIZES:
+            if tree.sizes[by] * size * LEADING <= length:
+                return by, size
+    return len(tree) - 1, TYPE_SIZES[-1]
+
+
+def _named(found: list[Group], most: int, *, equal: bool) -> list[Group]:
+    """Those of the groups that are named: at most so many, the largest, or evenly chosen where all are of one size."""
+    if len(found) <= most:
+        return found
+    if equal:
+        return found[:: math.ceil(len(found) / most)]
+    return sorted(sorted(found, key=lambda group: group.start - group.stop)[:most])
+
+
+def _write_name(axes: Axes, side: Side, at: float, away: float, text: str, size: float) -> None:
+    """One name beside a heat map, at a share of the side's length."""
+    if side == "x":
+        where: dict[str, Any] = {"x": at, "y": -away, "rotation": 90, "ha": "center", "va": "top"}
+    else:
+        where = {"x": -away, "y": 1 - at, "ha": "right", "va": "center_baseline"}
+    axes.text(**where, s=text, transform=axes.transAxes, fontsize=size)
+
+
+def _lines(axes: Axes, ends: Sequence[Sequence[tuple[float, float]]], **style: Any) -> None:
+    """Straight lines between pairs of points, in shares of a panel's sides."""
+    axes.add_artist(LineCollection(ends, transform=axes.transAxes, clip_on=False, **style))
+
+
+def spread(places: Floats, gap: float, length: float) -> Floats:
+    """Ascending places moved as little as possible (least squares) so that neighbours are at least `gap` apart.
+
+    They stay within 0…length, half a gap from its ends, where there is room for all of them.
+    """
+    offsets = gap * np.arange(len(places))
+    room = length - gap / 2 - offsets[-1] if len(places) else 0.0
+    level = _ascending(places - offsets)
+    return np.clip(level, min(gap / 2, room), max(room, gap / 2)) + offsets
+
+
+def _ascending(values: Floats) -> Floats:
+    """The nearest sequence that does not descend: pool adjacent violators."""
+    blocks: list[tuple[float, int]] = []  # mean and size
+    for value in values.tolist():
+        block = (value, 1)
+        while blocks and blocks[-1][0] > block[0]:
+            mean, n = blocks.pop()
+            block = ((mean * n + block[0] * block[1]) / (n + block[1]), n + block[1])
+        blocks.append(block)
+    return np.array([mean for mean, n in blocks for _ in range(n)])

@@ -1,0 +1,78 @@
+"""A contact sheet: a few pictures of every class, in the order of the tree, so that a mistake in the data is seen at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from torchlht.data.images import open_image
+from torchlht.data.samples import Samples
+from torchlht.files import replacing
+from torchlht.hierarchy.tree import Hierarchy
+
+TILE, GAP, MARGIN, LABEL = 72, 4, 24, 18
+INK, FAINT, PAPER = (30, 34, 40), (120, 128, 138), (250, 249, 246)
+MAX_CLASSES = 400  # a sheet of more cannot be looked at
+
+
+def contact_sheet(samples: Samples, out: Path, *, per_class: int = 6, skip: set[str] | None = None) -> None:
+    """Write a PNG with `per_class` pictures of each finest class, grouped under their coarser classes."""
+    tree = samples.hierarchy
+    leaves = _leaves_in_order(tree)[:MAX_CLASSES]
+    columns = max(1, min(4, len(leaves) // 6))
+    blocks = _columns(tree, leaves, columns)
+    width = MARGIN + columns * (per_class * (TILE + GAP) + MARGIN)
+    height = max(sum(_block_height(tree, leaf, previous) for previous, leaf in column) for column in blocks) + 2 * MARGIN
+    sheet = Image.new("RGB", (width, height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    for c, column in enumerate(blocks):
+        left, top = MARGIN + c * (per_class * (TILE + GAP) + MARGIN), MARGIN
+        for previous, leaf in column:
+            top = _headings(pen, tree, leaf, previous, left, top)
+            for i, path in enumerate(_pictures(samples, leaf, per_class, skip or set())):
+                sheet.paste(ImageOps.fit(open_image(path), (TILE, TILE)), (left + i * (TILE + GAP), top))
+            top += TILE + GAP
+    with replacing(out) as beside:
+        sheet.save(beside, format="PNG")
+
+
+def _leaves_in_order(tree: Hierarchy) -> list[int]:
+    """Finest classes so that siblings stand together."""
+    keys = [tree.ancestors(k) for k in range(len(tree))]
+    return [int(i) for i in np.lexsort(keys)]
+
+
+def _columns(tree: Hierarchy, leaves: list[int], columns: int) -> list[list[tuple[int | None, int]]]:
+    """Leaves dealt into columns of about equal height, each with the leaf above it."""
+    size = -(-len(leaves) // columns)
+    parts = [leaves[i : i + size] for i in range(0, len(leaves), size)]
+    return [list(zip([None, *part[:-1]], part, strict=True)) for part in parts]
+
+
+def _new_levels(tree: Hierarchy, leaf: int, previous: int | None) -> list[int]:
+    """Coarser levels whose class differs from the leaf above, coarse → fine: these get a heading."""
+    coarser = [k for k in tree.top_down if k > 0]
+    return [k for k in coarser if previous is None or tree.ancestors(k)[leaf] != tree.ancestors(k)[previous]]
+
+
+def _block_height(tree: Hierarchy, leaf: int, previous: int | None) -> int:
+    return (len(_new_levels(tree, leaf, previous)) + 1) * LABEL + TILE + GAP
+
+
+def _headings(pen: ImageDraw.ImageDraw, tree: Hierarchy, leaf: int, previous: int | None, left: int, top: int) -> int:
+    for k in _new_levels(tree, leaf, previous):
+        name = tree.classes[k][tree.ancestors(k)[leaf]]
+        size = 15 if k == len(tree) - 1 else 13
+        pen.text((left, top), name, fill=INK, font=ImageFont.load_default(size))
+        top += LABEL
+    pen.text((left, top), tree.classes[0][leaf], fill=FAINT, font=ImageFont.load_default(12))
+    return top + LABEL
+
+
+def _pictures(samples: Samples, leaf: int, count: int, skip: set[str]) -> list[Path]:
+    """The first readable pictures of a class."""
+    assert samples.images is not None
+    paths = [samples.images[i] for i in np.flatnonzero(samples.labels[:, 0] == leaf)]
+    return [path for path in paths if str(path) not in skip][:count]

@@ -1,0 +1,193 @@
+"""What a model said of samples, in one pass: all that the sections of a page are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchlht import console
+from torchlht.answer.model import Model
+from torchlht.answer.rollup import confidences
+from torchlht.answer.runs import read_metrics
+from torchlht.data.batches import FeatureSet, SampleSet, load, sample_set
+from torchlht.data.samples import Samples
+from torchlht.errors import ConfigError, RunError
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.options import TrainArgs
+from torchlht.measure.evaluation import kept_features
+from torchlht.measure.metrics import HierarchyMetrics
+from torchlht.measure.operating import Decisions
+from torchlht.show.inputs import device_of, part_of, predictions, read_run
+from torchlht.show.look import Floats, Ints
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A run, the samples of one split, and what it says of them. Arrays are (n, K), fine first.
+
+    Attributes:
+        name: what tables and figures call the run.
+        run: its directory.
+        model: its model.
+        args: the options it was trained with.
+        record: its metrics.json.
+        samples: the samples.
+        split: which part of its data they are.
+        data: their features, whatever they were before.
+        labels: true classes, -1 where unknown.
+        chosen: the classes that are answered.
+        raw: the probabilities of these.
+        confidence: the same after calibration; as they are where there is none.
+        truth: (n,) calibrated probability of the true finest class; not a number where it is unknown.
+        metrics: of the answers, in the layout of metrics.json.
+        transitions: whether the method has transitions from fine to coarse.
+    """
+
+    name: str
+    run: Path
+    model: Model
+    args: TrainArgs
+    record: dict[str, Any]
+    samples: Samples
+    split: str
+    data: FeatureSet
+    labels: Ints
+    chosen: Ints
+    raw: Floats
+    confidence: Floats
+    truth: Floats
+    metrics: dict[str, Any]
+    transitions: bool
+
+    @property
+    def tree(self) -> Hierarchy:
+        """The tree of classes."""
+        return self.model.hierarchy
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether probabilities were fitted to validation samples."""
+        return self.model.calibration is not None
+
+    @property
+    def known(self) -> Bools:
+        """(n, K) where a label is known."""
+        return np.asarray(self.labels >= 0)
+
+    @property
+    def right(self) -> Bools:
+        """(n, K) where the answer is the label; not where that is unknown."""
+        return np.asarray(self.chosen == self.labels)
+
+    @property
+    def decisions(self) -> Decisions:
+        """What is answered and how surely, after calibration."""
+        return Decisions(*map(torch.from_numpy, (self.chosen, self.confidence, self.labels)))
+
+
+def see(run: str | Path, *, split: str = "test", name: str = "", workers: int = 0) -> Seen:
+    """Run a model over its samples of a split, once.
+
+    Args:
+        run: a finished run directory.
+        split: which part of its data.
+        name: what to call it; the directory's name by default.
+        workers: processes that decode pictures.
+
+    Raises:
+        RunError: when there is no such run, or it has not finished.
+        DataError: when there are no samples.
+    """
+    if not Path(run).is_dir():
+        raise RunError(f"{run}: no such run directory")
+    record = read_metrics(Path(run))
+    model, samples, args = read_run(run, split)
+    keep = part_of(samples, split)
+    features = kept_features(samples, model) if args.freeze else None
+    chosen = samples.select(keep)
+    x = chosen.features if features is None else features[keep]
+    data = as_features(model, sample_set(x, chosen.images, chosen.labels, model.preprocess), workers)
+    return Seen(name or Path(run).name, Path(run), model, args, record, chosen, split, data, **_pass(model, data))
+
+
+def as_features(model: Model, data: SampleSet, workers: int = 0) -> FeatureSet:
+    """Pictures as what the backbone makes of them, so that it runs once whatever is asked afterwards; features as they are."""
+    if isinstance(data, FeatureSet):
+        return data
+    batches = [list(range(i, min(i + 16, len(data)))) for i in range(0, len(data), 16)]
+    parts: list[Tensor] = []
+    model.backbone.eval()
+    with console.counting("pictures", len(data), quiet=not console.notes.is_terminal) as count, torch.no_grad():
+        for x, _ in load(data, batches, workers):
+            parts.append(model.backbone(x.to(device_of(model))).float().cpu())
+            count(16 * (len(parts) - 1) + len(x), len(data))
+    return FeatureSet(torch.cat(parts), data.labels)
+
+
+def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
+    """The fields of `Seen` that come from asking the model."""
+    metrics, transitions = HierarchyMetrics(model.hierarchy), False
+    found: dict[str, list[Tensor]] = {name: [] for name in ("chosen", "raw", "confidence", "truth")}
+    for prediction, labels in predictions(model, data):
+        metrics.update(prediction, labels)
+        sure = model.decided(prediction)
+        values = (prediction.chosen(), confidences(prediction), confidences(sure), _of(sure, labels))
+        for name, value in zip(found, values, strict=True):
+            found[name].append(value.cpu())
+        transitions = bool(prediction.transitions)
+    arrays = {name: torch.cat(parts) for name, parts in found.items()}
+    return {
+        "labels": data.labels.numpy(),
+        "chosen": arrays.pop("chosen").numpy(),
+        **{name: value.double().numpy() for name, value in arrays.items()},
+        "metrics": metrics.compute(),
+        "transitions": transitions,
+    }
+
+
+def _of(prediction: Prediction, labels: Tensor) -> Tensor:
+    """(B,) the probability of the true finest class; not a number where it is unknown."""
+    truth = labels[:, 0]
+    picked = prediction.log_probs[0].gather(1, truth.clamp(min=0).unsqueeze(1)).squeeze(1).exp()
+    return torch.where(truth >= 0, picked, torch.nan)
+
+
+def see_all(run: str | Path, compare: Sequence[str | Path], *, split: str, workers: int = 0) -> list[Seen]:
+    """A run and those that stand beside it, which must have its tree.
+
+    Raises:
+        ConfigError: for a run with another tree, or the same run twice.
+    """
+    runs = [Path(run), *map(Path, compare)]
+    if len({one.resolve() for one in runs}) < len(runs):
+        raise ConfigError("--compare names a run twice: pass other runs than the one the page is about, each once")
+    found: list[Seen] = []
+    for path, name in zip(runs, distinct_names(runs), strict=True):
+        one = see(path, split=split, name=name, workers=workers)
+        if found and one.tree != found[0].tree:
+            raise ConfigError(
+                f"{path}: another tree ({one.tree.describe()}) than {runs[0]} ({found[0].tree.describe()}): "
+                "--compare takes runs with the same levels, classes and parents"
+            )
+        found.append(one)
+    return found
+
+
+def distinct_names(runs: Sequence[Path]) -> list[str]:
+    """The names of directories, with as much of the path before them as tells them apart."""
+    paths = [path.resolve().parts[1:] for path in runs]
+    for length in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(parts[-length:]) for parts in paths]
+        if len(set(names)) == len(names):
+            break
+    return names

@@ -1,0 +1,103 @@
+"""Data, trees and results in the terminal: tables and sentences that stay readable when piped to a file."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from torchlht.console import percent, plural
+from torchlht.data.samples import Samples
+from torchlht.errors import Fault
+from torchlht.hierarchy.tree import Hierarchy
+
+# ---- data and trees ------------------------------------------------------------------------------------------------
+
+
+def samples_summary(samples: Samples) -> str:
+    """Levels, sizes, and how far the samples are labelled: two lines."""
+    tree = samples.hierarchy
+    known = (samples.labels >= 0).sum(axis=0)
+    deepest = [int(known[0]), *(int(b - a) for a, b in pairwise(known))]
+    parts = [f"{tree.levels[k]} {n:,}" for k, n in enumerate(deepest) if n]
+    if rest := len(samples) - int(known[-1]):
+        parts.append(f"nothing {rest:,}")
+    noun = "picture" if samples.images is not None else "sample"
+    splits = " · ".join(f"{name} {len(samples.index(name)):,}" for name in ("train", "val", "test") if len(samples.index(name)))
+    total = f"{plural(len(samples), noun)}, {len(tree)} levels: {tree.describe()}"
+    return f"{total}\nlabelled down to {' · '.join(parts)}   ({splits})"
+
+
+def draw_tree(tree: Hierarchy, title: str, depth: int | None = None) -> Tree:
+    """The tree with the number of finest classes under each node."""
+    root = Tree(Text.assemble((title, "bold"), f"  {tree.describe()}"))
+    children: list[dict[int, list[int]]] = []
+    for parents in tree.parents:
+        groups: dict[int, list[int]] = {}
+        for child, parent in enumerate(parents.tolist()):
+            groups.setdefault(parent, []).append(child)
+        children.append(groups)
+    leaves = [[0] * size for size in tree.sizes]
+    for level in range(len(tree)):
+        for leaf_ancestor in tree.ancestors(level).tolist():
+            leaves[level][leaf_ancestor] += 1
+
+    def grow(node: Tree, level: int, index: int, left: int) -> None:
+        count = f"  {leaves[level][index]}" if level else ""
+        branch = node.add(Text.assemble(tree.classes[level][index], (count, "dim")))
+        if level and left > 1:
+            for child in children[level - 1][index]:
+                grow(branch, level - 1, child, left - 1)
+
+    for top in range(tree.sizes[-1]):
+        grow(root, len(tree) - 1, top, depth or len(tree))
+    return root
+
+
+def faults_text(source: str, faults: list[Fault]) -> str:
+    """Every fault on its own line."""
+    width = max(len(fault.where) for fault in faults)
+    lines = [f"  {fault.where:<{width}}  {fault.what}" if width else f"  {fault.what}" for fault in faults]
+    return "\n".join([f"{source}: {plural(len(faults), 'problem')}", *lines])
+
+
+# ---- results -------------------------------------------------------------------------------------------------------
+
+
+def metrics_table(metrics: dict[str, Any]) -> Table:
+    """Accuracy and friends per level, coarse → fine, and along the path."""
+    table = Table("level", title_justify="left")
+    for name in ("accuracy", "mean class recall", "macro F1", "AUC", "classes", "samples"):
+        table.add_column(name, justify="right")
+    for level in metrics["levels"]:
+        figures = [percent(level[name]) for name in ("accuracy", "mean_class_recall", "macro_f1", "macro_auc")]
+        table.add_row(level["name"], *figures, str(level["classes"]), f"{level['samples']:,}")
+    return table
+
+
+def answers_table(points: list[dict[str, Any]]) -> Table:
+    """Rolled-up answers: how deep they go and how many are wrong, a row per threshold."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("asked for", no_wrap=True)
+    levels = [level["name"] for level in points[0]["levels"]]
+    for name in ("p ≥", *levels, "none", "wrong", "depth", "info"):
+        table.add_column(name, justify="right")
+    for point in points:
+        shares = [percent(level["answered"]) for level in point["levels"]]
+        rest = [percent(1 - point["answered"]), *(percent(point[n]) for n in ("error", "depth", "information"))]
+        table.add_row(point["promise"], f"{point['threshold']:.3f}", *shares, *rest)
+    return table
+
+
+def metrics_sentence(metrics: dict[str, Any]) -> str:
+    """The figures that belong to no single level."""
+    severity = metrics["mistake_severity"]
+    severity = "–" if severity is None else f"{severity:.2f}"
+    return (
+        f"mean over levels {percent(metrics['mean_accuracy'])} · whole path right {percent(metrics['full_path_accuracy'])} · "
+        f"levels disagree {percent(metrics['inconsistency'])} · mistake severity {severity}"
+    )
