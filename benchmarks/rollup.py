@@ -20,13 +20,14 @@ import torch
 
 import torchlht
 from torchlht import TrainArgs, train
+from torchlht.answer.asking import ask_all
 from torchlht.answer.calibration import fit_calibration
 from torchlht.answer.model import Model
 from torchlht.answer.named import wanted
 from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
 from torchlht.learn.calibrating import calibrate, cross_calibrate
-from torchlht.measure.evaluation import evaluate, part_for, predictions, run_set
+from torchlht.measure.evaluation import evaluate, run_inputs
 from torchlht.measure.operating import Decisions, operating_point
 
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -112,11 +113,9 @@ def calibration_table(found: list[dict[str, Any]]) -> str:
 
 def guarantee_table(run: Path, *, draws: int, size: int, fine: float) -> str:
     """Over many draws of validation samples out of the test samples: the mean share of wrong answers on the others."""
-    model = Model.from_pretrained(run)
-    data = run_set(run, model, None, "test")
-    parts = list(predictions(part_for(model, data), data))
-    levels = tuple(torch.cat([p.log_probs[k] for p, _ in parts]) for k in range(len(model.hierarchy)))
-    labels = torch.cat([y for _, y in parts])
+    model, _, data = run_inputs(run, "test")
+    prediction, labels = ask_all(model, data)
+    levels = prediction.log_probs
     rng = np.random.default_rng(0)
     wrong: dict[tuple[float, bool], list[float]] = {}
     error: dict[tuple[float, bool], list[float]] = {}

@@ -134,8 +134,7 @@ def run_measure(job: dict[str, Any]) -> None:
     for size in job["sizes"]:
         rng = np.random.default_rng(size)
         data = FeatureSet(normal(rng, size, 6).float(), random_labels(TREE, rng, size))
-        device = torch.device("cpu")
-        found[size] = measure(method, data, TREE, more_rules=("crm",), device=device, rank=rank, world=world, batch_size=4)
+        found[size] = measure(method, data, TREE, more_rules=("crm",), rank=rank, world=world, batch_size=4)
     if rank == 0:
         Path(job["out"]).write_text(json.dumps(found))
 

@@ -16,6 +16,7 @@ from matplotlib.text import Text
 from PIL import Image
 from torch import Tensor, nn
 
+from torchlht.answer.asking import ask
 from torchlht.answer.backbones import Backbone, SmallNet, create_backbone
 from torchlht.answer.model import Model
 from torchlht.answer.runs import Run
@@ -28,6 +29,7 @@ from torchlht.heads.transition.core import sum_children
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import train
+from torchlht.measure.evaluation import run_inputs
 from torchlht.measure.metrics import HierarchyMetrics
 from torchlht.show.figures import transitions
 from torchlht.show.figures.attributes import attribute_figure, cosine_similarity, read_class_attributes, similarity_test
@@ -44,7 +46,7 @@ from torchlht.show.figures.transitions import (
     transition_figure,
     transition_panels,
 )
-from torchlht.show.inputs import members, predictions, run_inputs
+from torchlht.show.inputs import members
 from torchlht.show.look import figure_png, fitting, groups, plain, save_figure, spread, taxonomy_order
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
@@ -148,7 +150,7 @@ def test_predictions_come_in_batches_without_gradients_and_leave_the_network_as_
     method = random_method("lht", TREE, np.random.default_rng(0)).train()
     data = features(7)
     found = []
-    for prediction, labels in predictions(method, data, samples=[6, 0, 3], batch_size=2):
+    for prediction, labels in ask(method, data, samples=[6, 0, 3], batch_size=2):
         assert torch.is_grad_enabled()  # nothing leaks out of the generator
         assert not prediction.log_probs[0].requires_grad
         found.append((prediction.log_probs[0], labels))
@@ -158,16 +160,16 @@ def test_predictions_come_in_batches_without_gradients_and_leave_the_network_as_
     torch.testing.assert_close(torch.cat([p for p, _ in found]), expected.detach())
     torch.testing.assert_close(torch.cat([y for _, y in found]), data.labels[[6, 0, 3]])
     with pytest.raises(DataError, match="no samples"):
-        next(predictions(method, data, samples=[]))
+        next(ask(method, data, samples=[]))
 
 
 def test_inputs_of_a_run_on_features(embeddings, tmp_path):
     run = train(TrainArgs(str(embeddings), out=tmp_path / "run", epochs=1, mask=0.5, quiet=True, track=False, width=12))
-    model, data = run_inputs(run)
+    model, _, data = run_inputs(run)
     assert isinstance(data, FeatureSet)
     assert len(data) == 60
     assert (data.labels >= 0).all()
-    assert len(run_inputs(run, "all")[1]) == 180
+    assert len(run_inputs(run, "all").data) == 180
     matrix = mean_transition(model, data)
     np.testing.assert_allclose(matrix.sum(axis=0), 1, rtol=1e-6)
     assert sum(len(members(data, 1, c)) for c in range(model.hierarchy.sizes[1])) == 60
@@ -184,15 +186,15 @@ def test_inputs_of_a_run_on_features(embeddings, tmp_path):
 def test_a_frozen_run_gives_the_features_it_kept(pictures, own_cache, tmp_path):
     args = TrainArgs(str(pictures), out=tmp_path / "run", backbone="small", freeze=True, epochs=1, batch_size=16, width=12)
     run = train(TrainArgs.from_dict(args.to_dict() | {"quiet": True, "track": False, "levels": "order,family,species"}))
-    model, kept = run_inputs(run)
-    same, images = run_inputs(run, pictures=True)
+    model, _, kept = run_inputs(run)
+    same, _, images = run_inputs(run, pictures=True)
     assert isinstance(kept, FeatureSet)
     assert isinstance(images, ImageSet)
     np.testing.assert_allclose(mean_transition(model, kept), mean_transition(same, images), atol=1e-6)
     np.testing.assert_array_equal(confusion_matrix(model, kept), confusion_matrix(same, images))
     for file in (own_cache / "features").iterdir():
         file.unlink()
-    assert isinstance(run_inputs(run)[1], ImageSet)  # not kept any more: pictures do as well
+    assert isinstance(run_inputs(run).data, ImageSet)  # not kept any more: pictures do as well
 
 
 # ---- transitions ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from torchlht.answer.asking import device_of, evaluating
 from torchlht.answer.backbones import Backbone, create_backbone, prefer_cache_when_offline
 from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.calibration import Calibration
@@ -66,13 +67,13 @@ class Model(nn.Module, Predictor):
 
     def look(self, x: Tensor) -> Prediction:
         """What the model says of a batch, in evaluation mode and without gradients."""
-        was_training = self.training
-        self.eval()
-        device = next((p.device for p in self.parameters()), torch.device("cpu"))
-        with torch.inference_mode():
-            prediction: Prediction = self(x.to(device))
-        self.train(was_training)
+        with evaluating(self), torch.inference_mode():
+            prediction: Prediction = self(x.to(device_of(self)))
         return prediction
+
+    def part_for(self, *, features: bool) -> nn.Module:
+        """What samples go into: the method alone where they are features and the backbone takes pictures."""
+        return self.method if features and self.preprocess is not None else self
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from torchlht.answer.asking import over
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.named import Named, Wanted, name_all
 from torchlht.answer.restriction import Restriction
-from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
+from torchlht.data.batches import FeatureSet, ImageSet, SampleSet
+from torchlht.data.images import Problem
+from torchlht.data.transforms import Preprocess
 from torchlht.errors import DataError
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide
@@ -62,6 +65,7 @@ class Predictor(ABC):
         only: Sequence[str] = (),
         exclude: Sequence[str] = (),
         batch_size: int = 64,
+        unreadable: list[Problem] | None = None,
     ) -> list[Named]:
         """Named labels with probabilities at every level, calibrated where the model is.
 
@@ -72,16 +76,20 @@ class Predictor(ABC):
             only: classes of any level; everything else is impossible.
             exclude: classes of any level that are impossible.
             batch_size: how many samples at a time.
+            unreadable: pictures that cannot be read are put here and left out of the answers.
+
+        Raises:
+            DataError: for inputs of the wrong kind, or the first picture that cannot be read, where `unreadable` is not given.
         """
         restriction = Restriction.parse(self.hierarchy, only, exclude)
-        names, batches = self._batches(inputs, batch_size)
+        names, data = self._inputs(inputs, unreadable)
         found: list[Named] = []
-        for x in batches:
-            decided = self.decided(self.look(x), rule, restriction)
+        for _, said, at in () if not len(data) else over(None, data, self.look, batch_size=batch_size):
+            decided = self.decided(said, rule, restriction)
             found += name_all(
                 decided,
                 self.hierarchy,
-                names[len(found) : len(found) + len(x)],
+                [names[i] for i in at.flatten().tolist()],
                 top,
                 rule=rule,
                 calibration=self.calibration,
@@ -97,22 +105,19 @@ class Predictor(ABC):
             prediction = restriction.apply(prediction)
         return decide(prediction, self.hierarchy, rule)
 
-    def _batches(self, inputs: Any, batch_size: int) -> tuple[list[str], Iterator[Tensor]]:
+    def _inputs(self, inputs: Any, unreadable: list[Problem] | None) -> tuple[list[str], SampleSet]:
+        """What to call each input, and all of them as a set whose labels are their positions."""
         if isinstance(inputs, Tensor | np.ndarray):
             if self.preprocess is not None:
                 raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
             x = torch.as_tensor(inputs, dtype=torch.float32)
             if x.dim() != 2 or x.shape[1] != self.in_features:
                 raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {self.in_features})")
-            return [f"row {i}" for i in range(len(x))], iter(torch.split(x, batch_size))
+            return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
         if self.preprocess is None:
             raise DataError("this model takes features: pass an (N, d) array (on the command line, an .npz with 'x')")
-        several = [inputs] if isinstance(inputs, str | Path | Image.Image) else list(inputs)
+        several: list[Any] = [inputs] if isinstance(inputs, str | Path | Image.Image) else list(inputs)
         names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
-        return names, _image_batches(several, self.preprocess, batch_size)
-
-
-def _image_batches(images: Sequence[Any], spec: Preprocess, batch_size: int) -> Iterator[Tensor]:
-    for start in range(0, len(images), batch_size):
-        part = images[start : start + batch_size]
-        yield normalise(torch.stack([centre_crop(decode(one, spec), spec) for one in part]), spec)
+        data = ImageSet(several, torch.arange(len(several)).unsqueeze(1), self.preprocess)
+        data.in_memory, data.unreadable = False, unreadable  # each picture is seen once
+        return names, data

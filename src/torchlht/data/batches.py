@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from torchlht.data.images import Problem
 from torchlht.data.samples import Ints
 from torchlht.data.streaming import ShardReader, lanes_of, lying, stream_batches, workers_for
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise, random_crop
@@ -68,6 +69,7 @@ class ImageSet(Dataset[Batch]):
         self.paths, self.labels, self.spec, self.augment = list(paths), labels, spec, augment
         self.seed, self.epoch = 0, 0
         self.streamed = streamed
+        self.unreadable: list[Problem] | None = None  # where there is a list, pictures that cannot be read go there
         self.in_memory = not streamed and 3 * spec.resize**2 * 4 // 3 * len(self.paths) <= RAM_LIMIT
         self._kept: list[Tensor] | None = None
         self._planned: Sequence[Sequence[int]] = ()
@@ -97,7 +99,19 @@ class ImageSet(Dataset[Batch]):
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The pictures, uint8 (B, 3, size, size), and labels (B, K) at these positions."""
-        return torch.stack([self._cropped(int(i)) for i in index]), self.labels[index]
+        found = [(int(i), crop) for i in index if (crop := self._tried(int(i))) is not None]
+        empty = torch.empty(0, 3, self.spec.size, self.spec.size, dtype=torch.uint8)
+        return torch.stack([crop for _, crop in found]) if found else empty, self.labels[[i for i, _ in found]]
+
+    def _tried(self, i: int) -> Tensor | None:
+        """A picture, or None where it cannot be read and that is only to be noted."""
+        try:
+            return self._cropped(i)
+        except DataError as error:
+            if self.unreadable is None:
+                raise
+            self.unreadable.append(Problem(str(self.paths[i]), str(error).removeprefix(f"{self.paths[i]}: ")))
+            return None
 
     def as_input(self, x: Tensor) -> Tensor:
         """What a network takes, from what was fetched; made on arrival, as bytes travel between processes at less cost."""

@@ -35,6 +35,11 @@ class Prediction:
             return self.choice
         return torch.stack([log_p.argmax(dim=1) for log_p in self.log_probs], dim=1)
 
+    def first(self, count: int) -> Prediction:
+        """Of the first so many samples, without transitions."""
+        choice = None if self.choice is None else self.choice[:count]
+        return Prediction(tuple(log_p[:count] for log_p in self.log_probs), choice=choice)
+
     def transition(self, level: int) -> Tensor:
         """(B, C_{k+1}, C_k): the matrices from `level` to the next coarser one, columns summing to one."""
         if not self.transitions:

@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 
 from torchlht import console
+from torchlht.answer.asking import ask_all, join
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import Model, read_config
 from torchlht.errors import ConfigError
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import train
-from torchlht.measure.evaluation import collect, join, part_for, run_set
+from torchlht.measure.evaluation import run_inputs
 
 
 def calibrate(
@@ -24,6 +25,7 @@ def calibrate(
     split: str | None = None,
     on_error: str = "refuse",
     workers: int = 0,
+    device: torch.device | str | None = None,
 ) -> Calibration:
     """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
 
@@ -33,12 +35,13 @@ def calibrate(
         split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
         on_error: "refuse" or "skip" pictures that cannot be read.
         workers: processes that decode pictures.
+        device: where to compute; on the CPU by default.
     """
     folder = Path(run)
-    model = Model.from_pretrained(folder, calibrated=False)
-    inputs = run_set(folder, model, data, split or "val", on_error)
+    inputs = run_inputs(folder, split or "val", data=data, on_error=on_error, calibrated=False)
+    model = inputs.model.to(device or "cpu")
     name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"
-    found = fit_calibration(*collect(part_for(model, inputs), inputs, workers=workers), model.hierarchy, source=name)
+    found = fit_calibration(*ask_all(model, inputs.data, workers=workers), model.hierarchy, source=name)
     found.write(folder, model.hierarchy)
     return found
 
@@ -68,9 +71,8 @@ def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Cali
             out, fold = Path(place) / str(i), f"{i + 1}/{folds}"
             turn = dataclasses.replace(args, out=out, fold=fold, test=False, quiet=True, track=False)
             part = train(turn)
-            model = Model.from_pretrained(part, calibrated=False)
-            inputs = run_set(part, model, None, "val")
-            prediction, truth = collect(part_for(model, inputs), inputs)
+            inputs = run_inputs(part, "val", calibrated=False)
+            prediction, truth = ask_all(inputs.model, inputs.data)
             found.append(prediction)
             labels.append(truth)
             count(i + 1, folds)

@@ -251,7 +251,7 @@ def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
     progress = Progress(torch.zeros((), device=device), torch.zeros(len(now.model.hierarchy), 2, device=device))
     if semi:
         progress.found = begin_epoch(
-            semi, now.teacher, now.sets.train, seed=now.args.seed, epoch=epoch, device=device, workers=now.sets.workers
+            semi, now.teacher, now.sets.train, seed=now.args.seed, epoch=epoch, workers=now.sets.workers
         )
         if progress.found:
             view.say(propagated_text(semi, progress.found))
@@ -315,7 +315,6 @@ def measure_on(
         data,
         model.hierarchy,
         more_rules=more_rules,
-        device=fabric.device,
         workers=sets.workers,
         rank=fabric.global_rank,
         world=fabric.world_size,

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchlht.answer.asking import evaluating, over
 from torchlht.answer.model import Model
-from torchlht.data.batches import SampleSet, load
+from torchlht.data.batches import SampleSet
 from torchlht.data.samples import Ints
 from torchlht.heads.losses import soft_cross_entropy, towards_uniform
 from torchlht.heads.method import InputNorm, Method
@@ -143,9 +144,7 @@ class Averaged:
 # ---- targets -------------------------------------------------------------------------------------------------------
 
 
-def begin_epoch(
-    semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, epoch: int, device: torch.device, workers: int
-) -> dict[str, float]:
+def begin_epoch(semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, epoch: int, workers: int) -> dict[str, float]:
     """Make the targets of an epoch from what a network is now; gives what `Semi.begin` does.
 
     Args:
@@ -154,15 +153,12 @@ def begin_epoch(
         data: the training samples.
         seed: of the run.
         epoch: counted from 0.
-        device: where to compute.
         workers: processes that decode pictures.
     """
     torch.manual_seed(np.random.SeedSequence([seed, epoch, 1]).generate_state(1)[0].item())
     model = network if isinstance(network, Model) else None
     method = model.method if model else network
     assert isinstance(method, Method)
-    was_training = network.training
-    network.eval()
 
     def features(x: Tensor) -> Tensor:
         found: Tensor = model.backbone(x) if model else x
@@ -176,21 +172,17 @@ def begin_epoch(
         with noisy(method):
             return predict(x)
 
-    def over(view: SampleSet, function: Callable[[Tensor], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
-        batches = [list(range(i, min(i + 256, len(view)))) for i in range(0, len(view), 256)]
-        for rows, (x, _) in zip(batches, load(view, batches, workers), strict=True):
-            with torch.no_grad():  # not around the loop: it would hold for whoever this yields to
-                found = function(x.to(device))
+    def asked(view: SampleSet, question: Callable[[Tensor], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
+        for rows, found, _ in over(network, view, question, workers=workers):
             yield np.array(rows), found.float().cpu()
 
     def views() -> Iterator[tuple[Ints, Tensor, Tensor]]:
-        first, second = over(data.view(), predict), over(data.view(seed, epoch), predict_noisily)
+        first, second = asked(data.view(), predict), asked(data.view(seed, epoch), predict_noisily)
         for (rows, log_p), (_, other) in zip(first, second, strict=True):
             yield rows, log_p, other
 
-    found = semi.begin(epoch, lambda: torch.cat([u for _, u in over(data.view(), features)]), views)
-    network.train(was_training)
-    return found
+    with evaluating(network):
+        return semi.begin(epoch, lambda: torch.cat([u for _, u in asked(data.view(), features)]), views)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from torchlht import console
+from torchlht.answer.asking import ask_all
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import fit_calibration
 from torchlht.answer.model import Model, read_config
@@ -43,7 +44,7 @@ from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.semi.schedule import Semi
-from torchlht.measure.evaluation import collect, read_as_trained
+from torchlht.measure.evaluation import read_as_trained
 from torchlht.measure.features import cache_path, frozen_features
 
 SEMI_DROPOUT = 0.5  # of fixed features, under --semi: better on every dataset tried; it hurts a backbone that is trained
@@ -321,7 +322,7 @@ def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, 
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
     if sets.val is not None:
-        seen = collect(sets.network, sets.val, device=fabric.device, workers=sets.workers)
+        seen = ask_all(sets.network, sets.val, workers=sets.workers)
         model.calibration = fit_calibration(*seen, model.hierarchy, source="val part of its own data")
     metrics = measure_on(fabric, model, sets.network, sets, sets.test, more_rules=args.rules) if args.test else {}
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}

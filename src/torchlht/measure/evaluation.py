@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
+from torchlht.answer.asking import BATCH, ask, device_of, in_batches
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.model import Model, read_config
 from torchlht.answer.named import wanted
 from torchlht.answer.runs import read_split
-from torchlht.data.batches import FeatureSet, SampleSet, load, sample_set
+from torchlht.data.batches import SampleSet, sample_set
 from torchlht.data.images import check_images
 from torchlht.data.reading import read_data
 from torchlht.data.samples import Samples, hold_out_test, with_split
 from torchlht.errors import DataError, RunError
-from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.perturbing import with_prior
@@ -38,8 +37,7 @@ def measure(
     *,
     rule: Rule = "own",
     more_rules: Sequence[Rule] = (),
-    device: torch.device,
-    batch_size: int = 256,
+    batch_size: int = BATCH,
     workers: int = 0,
     rank: int = 0,
     world: int = 1,
@@ -53,30 +51,24 @@ def measure(
         hierarchy: the tree of classes.
         rule: how answers are chosen.
         more_rules: rules to measure as well; their metrics are under "rules".
-        device: where to compute.
         batch_size: samples at a time.
         workers: processes that decode pictures.
         rank: number of this process.
         world: how many processes there are.
         calibration: of the network's probabilities; what is left of the calibration error is then measured, too.
     """
-    was_training = network.training
-    network.eval()
-    metrics = {name: HierarchyMetrics(hierarchy).to(device) for name in (rule, *more_rules)}
-    left = CalibrationErrors(hierarchy).to(device) if calibration else None
-    everywhere = [list(range(i, min(i + batch_size, len(data)))) for i in range(0, len(data), batch_size)]
+    metrics = {name: HierarchyMetrics(hierarchy).to(device_of(network)) for name in (rule, *more_rules)}
+    left = CalibrationErrors(hierarchy).to(device_of(network)) if calibration else None
+    everywhere = in_batches(range(len(data)), batch_size)
     mine = everywhere[rank::world]  # whole batches, so that each is computed as one process would
     batches = mine or everywhere[:1]  # not to be counted, but metrics are put together by processes that have seen something
-    with torch.no_grad():  # not inference_mode: what is counted is gathered from all processes afterwards
-        for x, labels in load(data, batches, workers):
-            counting = len(labels) if mine else 0
-            labels = labels[:counting]
-            prediction: Prediction = network(x[:counting].to(device))
-            for name, counted in metrics.items():
-                counted.update(decide(prediction, hierarchy, name), labels.to(device))
-            if left is not None and calibration is not None:
-                left.update(decide(calibration.apply(prediction), hierarchy, rule), labels.to(device))
-    network.train(was_training)
+    for prediction, labels in ask(network, data, batches=batches, workers=workers):
+        if not mine:
+            prediction, labels = prediction.first(0), labels[:0]
+        for name, counted in metrics.items():
+            counted.update(decide(prediction, hierarchy, name), labels)
+        if left is not None and calibration is not None:
+            left.update(decide(calibration.apply(prediction), hierarchy, rule), labels)
     found = metrics[rule].compute()
     if left is not None:
         for level, error in zip(found["levels"], left.compute(), strict=True):
@@ -97,6 +89,7 @@ def evaluate(
     strict: bool = False,
     on_error: str = "refuse",
     workers: int = 0,
+    device: torch.device | str | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run.
 
@@ -110,88 +103,88 @@ def evaluate(
         strict: risks: count validation answers that no label can check as wrong.
         on_error: "refuse" or "skip" pictures that cannot be read.
         workers: processes that decode pictures.
+        device: where to compute; on the CPU by default.
     """
-    model = Model.from_pretrained(run)
+    inputs = run_inputs(run, split, data=data, on_error=on_error)
+    model = inputs.model.to(device or "cpu")
     asked = [wanted(one, None, rule, model.calibration) for one in confidences]
     asked += [wanted(None, one, rule, model.calibration, strict=strict) for one in risks]
-    inputs = run_set(Path(run), model, data, split, on_error)
-    network = part_for(model, inputs)
-    device = torch.device("cpu")
-    found = measure(network, inputs, model.hierarchy, rule=rule, device=device, workers=workers, calibration=model.calibration)
+    found = measure(model, inputs.data, model.hierarchy, rule=rule, workers=workers, calibration=model.calibration)
     if asked:
-        decisions = decide_all(model, inputs, rule=rule, workers=workers)
+        said = ask(model, inputs.data, workers=workers)
+        decisions = Decisions.join([Decisions.of(model.decided(p, rule), labels) for p, labels in said])
         found["answers"] = [
             {"promise": one.promise, **operating_point(decisions, model.hierarchy, one.threshold)} for one in asked
         ]
     return found
 
 
-def collect(
-    network: nn.Module, data: SampleSet, *, device: torch.device | None = None, workers: int = 0
-) -> tuple[Prediction, Tensor]:
-    """What a network says of all samples at once, and their labels."""
-    parts = list(predictions(network, data, device=device, workers=workers))
-    return join([p for p, _ in parts]), torch.cat([labels for _, labels in parts])
+# ---- a run's samples -----------------------------------------------------------------------------------------------
 
 
-def join(parts: Sequence[Prediction]) -> Prediction:
-    """Predictions of several batches as one, without transitions."""
-    levels = tuple(torch.cat([p.log_probs[k].cpu() for p in parts]) for k in range(len(parts[0].log_probs)))
-    choices = [p.choice.cpu() for p in parts if p.choice is not None]
-    return Prediction(levels, choice=torch.cat(choices) if choices else None)
+class Inputs(NamedTuple):
+    """A run's model, and samples as it takes them.
 
-
-def decide_all(model: Model, data: SampleSet, *, rule: Rule = "own", workers: int = 0) -> Decisions:
-    """What a model answers for every sample, calibrated where it is, without the probabilities of all classes."""
-    network = part_for(model, data)
-    return Decisions.join(
-        [Decisions.of(model.decided(p, rule), labels) for p, labels in predictions(network, data, workers=workers)]
-    )
-
-
-def predictions(
-    network: nn.Module, data: SampleSet, *, device: torch.device | None = None, batch_size: int = 256, workers: int = 0
-) -> Iterator[tuple[Prediction, Tensor]]:
-    """What a network says of all samples, batch by batch, with their labels."""
-    was_training = network.training
-    network.eval()
-    batches = [list(range(i, min(i + batch_size, len(data)))) for i in range(0, len(data), batch_size)]
-    for x, labels in load(data, batches, workers):
-        with torch.no_grad():
-            yield network(x.to(device)), labels
-    network.train(was_training)
-
-
-# ---- a run's own samples -------------------------------------------------------------------------------------------
-
-
-def run_set(run: Path, model: Model, data: str | Path | None, split: str, on_error: str = "refuse") -> SampleSet:
-    """A part of a run's own data, or of other data with its classes, as the model takes it.
-
-    Data without such a part is used whole when it is not the run's own. Where the run's backbone was frozen and its features
-    are still kept, these are given, and go into the model's method alone; see `part_for`.
+    Attributes:
+        model: the model.
+        samples: the samples, with all that is known of them.
+        data: their features where those are kept or given, else their pictures.
     """
-    samples, _ = check_images(run_samples(run, model, data), on_error)
-    if data is None and split == "val":
-        samples = with_own_validation(samples, run)
-    whole = split == "all" or (data is not None and split in ("test", "val") and not (samples.split == split).any())
+
+    model: Model
+    samples: Samples
+    data: SampleSet
+
+
+def run_inputs(
+    run: str | Path,
+    split: str = "test",
+    *,
+    data: str | Path | None = None,
+    on_error: str | None = None,
+    pictures: bool = False,
+    calibrated: bool = True,
+) -> Inputs:
+    """The model of a run, and a part of its own data or of other data with its classes.
+
+    Where the run's backbone was frozen and its features are still kept, these are given, and go into the model's method alone.
+
+    Args:
+        run: a finished run directory, or, with other data, a model on the hub.
+        split: "train", "val", "test" or "all". Other data that has no such part is used whole.
+        data: other data; the run's own by default.
+        on_error: "refuse" or "skip" pictures that cannot be read; as in training by default.
+        pictures: give pictures even where features are kept, as Grad-CAM needs them.
+        calibrated: whether the model comes with its calibration.
+
+    Raises:
+        DataError: when there are no such samples, or they are not of the kind that the model takes.
+    """
+    model = Model.from_pretrained(run, calibrated=calibrated)
+    if data is None:
+        args: TrainArgs | None = (own := TrainArgs.from_dict(read_config(Path(run))["train"]))
+        samples = as_measured(own, model.hierarchy)
+    else:
+        args, samples = None, read_data(data, hierarchy=model.hierarchy)
+    samples, _ = check_images(samples, on_error or (args.on_error if args else "refuse"))
+    if args and split == "val":
+        samples = with_own_validation(samples, Path(run), args)
+    whole = split == "all" or (args is None and split in ("test", "val") and not (samples.split == split).any())
     keep = np.arange(len(samples)) if whole else samples.index(split)
     if not len(keep):
         more = "; train with --val 0.1" if split == "val" else ""
         raise DataError(f"{samples.name}: no samples in its {split} part; pass --split train, val, test or all{more}")
     takes_images = model.preprocess is not None
     if takes_images != (samples.images is not None):
-        wanted_kind = "pictures" if takes_images else "features (.npz)"
-        raise DataError(f"{samples.name}: this run takes {wanted_kind}")
-    features = kept_features(samples, model) if takes_images and data is None else None
+        raise DataError(f"{samples.name}: this run takes {'pictures' if takes_images else 'features (.npz)'}")
+    kept = kept_features(samples, model) if args and args.freeze and not pictures else None
     chosen = samples.select(keep)
-    x = chosen.features if features is None else features[keep]
-    return sample_set(x, chosen.images, chosen.labels, model.preprocess)
+    x = chosen.features if kept is None else kept[keep]
+    return Inputs(model, chosen, sample_set(x, chosen.images, chosen.labels, model.preprocess))
 
 
-def with_own_validation(samples: Samples, run: Path) -> Samples:
+def with_own_validation(samples: Samples, run: Path, args: TrainArgs) -> Samples:
     """The samples with those marked that a run set aside for validation, and with only the labels it could see."""
-    args = TrainArgs.from_dict(read_config(run)["train"])
     record = read_split(run)
     if len(samples) != sum(len(record[name]) for name in ("train", "val", "test")):
         raise RunError(f"{run}: its data has changed since; the samples it was validated on are not known any more")
@@ -207,18 +200,10 @@ def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
     return np.load(path, allow_pickle=False) if path.is_file() else None
 
 
-def part_for(model: Model, data: SampleSet) -> nn.Module:
-    """The part of a model that samples go into: the method alone where they are features of a backbone for pictures."""
-    return model.method if isinstance(data, FeatureSet) and model.preprocess is not None else model
-
-
-def run_samples(run: Path, model: Model, data: str | Path | None) -> Samples:
-    """The samples a run is measured on, with all their labels: other data, or its own as it was trained on."""
-    if data is not None:
-        return read_data(data, hierarchy=model.hierarchy)
-    args = TrainArgs.from_dict(read_config(run)["train"])
+def as_measured(args: TrainArgs, tree: Hierarchy) -> Samples:
+    """A run's own data with all its labels, test samples marked."""
     own = args.perturb == "none" and args.prior is None  # else read as it was before that
-    samples = read_as_trained(args, model.hierarchy if own else None)
+    samples = read_as_trained(args, tree if own else None)
     return args.make_perturbation().perturb_tree(hold_out_test(samples, args.test_share))
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from torchlht.answer.asking import device_of, over
 from torchlht.answer.backbones import Backbone
-from torchlht.data.batches import ImageSet, load, set_batches
+from torchlht.data.batches import ImageSet, SampleSet, set_batches
 from torchlht.data.samples import Samples
 from torchlht.data.streaming import worth_streaming
 from torchlht.data.transforms import Preprocess
@@ -40,34 +41,30 @@ def frozen_features(
     path = cache_path(samples, backbone, spec)
     if not path.is_file():
         assert samples.images is not None
-        features = _compute(samples.images, backbone, spec, device, workers, progress)
+        data = ImageSet(samples.images, torch.zeros(len(samples), 1), spec, streamed=worth_streaming(samples.images))
+        data.in_memory = False  # each picture is seen once
+        order = set_batches(data, 16, seed=0, epoch=0) if data.streamed else None
+        features = features_of(backbone.to(device), data, batches=order, workers=workers, progress=progress)
         with replacing(path) as beside, beside.open("wb") as file:
             np.save(file, features, allow_pickle=False)
     kept: NDArray[np.float32] = np.load(path, allow_pickle=False)
     return kept
 
 
-def _compute(
-    images: tuple[Path, ...],
+def features_of(
     backbone: Backbone,
-    spec: Preprocess,
-    device: torch.device,
-    workers: int,
-    progress: Progress | None,
+    data: SampleSet,
+    *,
+    batches: Sequence[Sequence[int]] | None = None,
+    workers: int = 0,
+    progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    batch_size = 16 if device.type == "cpu" else 128  # twice as fast as 64 on a CPU, where large arrays are slow to get
-    data = ImageSet(images, torch.zeros(len(images), 1), spec, streamed=worth_streaming(images))
-    data.in_memory = False  # each picture is seen once
-    batches = [list(range(i, min(i + batch_size, len(images)))) for i in range(0, len(images), batch_size)]
-    if data.streamed:
-        batches = set_batches(data, batch_size, seed=0, epoch=0)
-    features = np.empty((len(images), backbone.num_features), dtype=np.float32)
-    done = 0
-    backbone.eval().to(device)
-    with torch.inference_mode():
-        for rows, (x, _) in zip(batches, load(data, batches, workers), strict=True):
-            features[rows] = backbone(x.to(device)).float().cpu().numpy()
-            done += len(x)
-            if progress:
-                progress(done, len(images))
+    """(N, d) what a backbone makes of samples, where its weights are."""
+    batch_size = 16 if device_of(backbone).type == "cpu" else 128  # twice as fast as 64 on a CPU, where large arrays are slow
+    features, done = np.empty((len(data), backbone.num_features), dtype=np.float32), 0
+    for rows, found, _ in over(backbone, data, backbone, batches=batches, batch_size=batch_size, workers=workers):
+        features[rows] = found.float().cpu().numpy()
+        done += len(rows)
+        if progress:
+            progress(done, len(data))
     return features

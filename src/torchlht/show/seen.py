@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchlht import console
-from torchlht.answer.model import Model
+from torchlht.answer.asking import ask, device_of
+from torchlht.answer.model import Model, read_config
 from torchlht.answer.rollup import confidences
 from torchlht.answer.runs import read_metrics
-from torchlht.data.batches import FeatureSet, SampleSet, load, sample_set
+from torchlht.data.batches import FeatureSet, SampleSet
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, RunError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import TrainArgs
-from torchlht.measure.evaluation import kept_features
+from torchlht.measure.evaluation import run_inputs
+from torchlht.measure.features import features_of
 from torchlht.measure.metrics import HierarchyMetrics
 from torchlht.measure.operating import Decisions
-from torchlht.show.inputs import device_of, part_of, predictions, read_run
 from torchlht.show.look import Floats, Ints
 
 Bools = NDArray[np.bool_]
@@ -95,7 +96,14 @@ class Seen:
         return Decisions(*map(torch.from_numpy, (self.chosen, self.confidence, self.labels)))
 
 
-def see(run: str | Path, *, split: str = "test", name: str = "", workers: int = 0) -> Seen:
+def see(
+    run: str | Path,
+    *,
+    split: str = "test",
+    name: str = "",
+    workers: int = 0,
+    device: torch.device | str | None = None,
+) -> Seen:
     """Run a model over its samples of a split, once.
 
     Args:
@@ -103,6 +111,7 @@ def see(run: str | Path, *, split: str = "test", name: str = "", workers: int = 
         split: which part of its data.
         name: what to call it; the directory's name by default.
         workers: processes that decode pictures.
+        device: where to compute; on the CPU by default.
 
     Raises:
         RunError: when there is no such run, or it has not finished.
@@ -111,34 +120,25 @@ def see(run: str | Path, *, split: str = "test", name: str = "", workers: int = 
     if not Path(run).is_dir():
         raise RunError(f"{run}: no such run directory")
     record = read_metrics(Path(run))
-    model, samples, args = read_run(run, split)
-    keep = part_of(samples, split)
-    features = kept_features(samples, model) if args.freeze else None
-    chosen = samples.select(keep)
-    x = chosen.features if features is None else features[keep]
-    data = as_features(model, sample_set(x, chosen.images, chosen.labels, model.preprocess), workers)
-    return Seen(name or Path(run).name, Path(run), model, args, record, chosen, split, data, **_pass(model, data))
+    args, found = TrainArgs.from_dict(read_config(Path(run))["train"]), run_inputs(run, split)
+    model, data = found.model.to(device or "cpu"), as_features(found.model, found.data, workers)
+    return Seen(name or Path(run).name, Path(run), model, args, record, found.samples, split, data, **_pass(model, data))
 
 
 def as_features(model: Model, data: SampleSet, workers: int = 0) -> FeatureSet:
     """Pictures as what the backbone makes of them, so that it runs once whatever is asked afterwards; features as they are."""
     if isinstance(data, FeatureSet):
         return data
-    batches = [list(range(i, min(i + 16, len(data)))) for i in range(0, len(data), 16)]
-    parts: list[Tensor] = []
-    model.backbone.eval()
-    with console.counting("pictures", len(data), quiet=not console.notes.is_terminal) as count, torch.no_grad():
-        for x, _ in load(data, batches, workers):
-            parts.append(model.backbone(x.to(device_of(model))).float().cpu())
-            count(16 * (len(parts) - 1) + len(x), len(data))
-    return FeatureSet(torch.cat(parts), data.labels)
+    with console.counting("pictures", len(data), quiet=not console.notes.is_terminal) as count:
+        features = features_of(model.backbone, data, workers=workers, progress=count)
+    return FeatureSet(torch.from_numpy(features), data.labels)
 
 
 def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
     """The fields of `Seen` that come from asking the model."""
-    metrics, transitions = HierarchyMetrics(model.hierarchy), False
+    metrics, transitions = HierarchyMetrics(model.hierarchy).to(device_of(model)), False
     found: dict[str, list[Tensor]] = {name: [] for name in ("chosen", "raw", "confidence", "truth")}
-    for prediction, labels in predictions(model, data):
+    for prediction, labels in ask(model, data):
         metrics.update(prediction, labels)
         sure = model.decided(prediction)
         values = (prediction.chosen(), confidences(prediction), confidences(sure), _of(sure, labels))
@@ -162,7 +162,14 @@ def _of(prediction: Prediction, labels: Tensor) -> Tensor:
     return torch.where(truth >= 0, picked, torch.nan)
 
 
-def see_all(run: str | Path, compare: Sequence[str | Path], *, split: str, workers: int = 0) -> list[Seen]:
+def see_all(
+    run: str | Path,
+    compare: Sequence[str | Path],
+    *,
+    split: str,
+    workers: int = 0,
+    device: torch.device | str | None = None,
+) -> list[Seen]:
     """A run and those that stand beside it, which must have its tree.
 
     Raises:
@@ -173,7 +180,7 @@ def see_all(run: str | Path, compare: Sequence[str | Path], *, split: str, worke
         raise ConfigError("--compare names a run twice: pass other runs than the one the page is about, each once")
     found: list[Seen] = []
     for path, name in zip(runs, distinct_names(runs), strict=True):
-        one = see(path, split=split, name=name, workers=workers)
+        one = see(path, split=split, name=name, workers=workers, device=device)
         if found and one.tree != found[0].tree:
             raise ConfigError(
                 f"{path}: another tree ({one.tree.describe()}) than {runs[0]} ({found[0].tree.describe()}): "

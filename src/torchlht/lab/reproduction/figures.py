@@ -11,12 +11,12 @@ from torchlht.data.batches import load
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import find_base
 from torchlht.lab.comparison.results import Results, read_results
+from torchlht.measure.evaluation import run_inputs
 from torchlht.show.figures.attributes import attribute_figure, cosine_similarity, read_class_attributes, similarity_test
 from torchlht.show.figures.confusion import confusion_figure, confusion_matrix
 from torchlht.show.figures.curves import gamma_figure
 from torchlht.show.figures.overlays import gradcam_figure
 from torchlht.show.figures.transitions import transition_figure, transition_panels
-from torchlht.show.inputs import run_inputs
 from torchlht.show.look import COLOURS, FAINT, panels, save_figure
 from torchlht.show.theme import look
 
@@ -73,7 +73,7 @@ def draw_confusion(work: Reproduction) -> list[str]:
     [part] = work.experiment.parts
     matrices, tree = {}, None
     for arm in part.arms_at(work.args.scale):
-        model, data = run_inputs(first_run(work, arm.method))
+        model, _, data = run_inputs(first_run(work, arm.method))
         matrices[arm.method], tree = confusion_matrix(model, data), model.hierarchy
     assert tree is not None
     return [saved(confusion_figure(matrices, tree), work.out / "confusion.png")]
@@ -83,7 +83,7 @@ def draw_transitions(work: Reproduction) -> list[str]:
     """S² beside T² of LHT as published and as it is by default: of single images, over a class, over all."""
     written = []
     for arm in work.experiment.parts[0].arms_at(work.args.scale):
-        model, data = run_inputs(first_run(work, arm.method))
+        model, _, data = run_inputs(first_run(work, arm.method))
         images = spaced(len(data), 2)
         titled = transition_panels(model, data, images=images, classes=[int(data.labels[images[0], 0])])
         figure = transition_figure(model.hierarchy, titled, title=arm.method)
@@ -95,7 +95,7 @@ def draw_grad_cam(work: Reproduction) -> list[str]:
     """What each level's answer rests on, for a few test pictures."""
     written = []
     for arm in work.experiment.parts[0].arms_at(work.args.scale):
-        model, data = run_inputs(first_run(work, arm.method), pictures=True)
+        model, _, data = run_inputs(first_run(work, arm.method), pictures=True)
         chosen = spaced(len(data), SHOWN)
         x, labels = next(load(data, [chosen], workers=0))
         figure = gradcam_figure(model, x, labels=labels, title=f"Grad-CAM of the answer at each level, {arm.method}")

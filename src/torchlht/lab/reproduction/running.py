@@ -20,8 +20,8 @@ from torchlht.lab.reproduction.experiments import FROZEN, Arm, Experiment, Part,
 from torchlht.lab.reproduction.figures import DRAWINGS
 from torchlht.lab.reproduction.lowshot import reproduce_lowshot
 from torchlht.lab.reproduction.tables import Figure, document, part_figures, write_figures
+from torchlht.measure.evaluation import run_inputs
 from torchlht.show.figures.confusion import class_recalls, confusion_matrix
-from torchlht.show.inputs import run_inputs
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def recall_by_class(runs: Sequence[Path]) -> dict[str, tuple[float, ...]]:
     """Recall of each finest class on a run's test samples, one value per run."""
     found: dict[str, tuple[float, ...]] = {}
     for run in runs:
-        model, data = run_inputs(run)
+        model, _, data = run_inputs(run)
         recalls = class_recalls(confusion_matrix(model, data))
         for name, recall in zip(model.hierarchy.classes[0], recalls.tolist(), strict=True):
             found[name] = (*found.get(name, ()), recall)

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from torchlht.answer.asking import ask
 from torchlht.data.batches import SampleSet
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.show.inputs import Network, predictions
+from torchlht.show.inputs import Network
 from torchlht.show.look import (
     Floats,
     Ints,
@@ -46,7 +47,7 @@ def confusion_matrix(
     """
     size = network.hierarchy.sizes[level]
     counts = torch.zeros(size * size, dtype=torch.int64)
-    for prediction, labels in predictions(network, data, batch_size=batch_size, workers=workers):
+    for prediction, labels in ask(network, data, batch_size=batch_size, workers=workers):
         said, true = decide(prediction, network.hierarchy, rule).chosen()[:, level], labels[:, level]
         known = true >= 0
         counts += torch.bincount((true * size + said)[known].cpu(), minlength=size * size)

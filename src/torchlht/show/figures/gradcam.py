@@ -21,12 +21,12 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from torchlht.answer.asking import device_of
 from torchlht.answer.model import Model
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import DenseTransition, Transition
-from torchlht.show.inputs import device_of
 
 Through = Literal["both", "T", "p1"]
 Pictures = Tensor | Sequence[str | Path | Image.Image]

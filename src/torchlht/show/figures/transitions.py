@@ -13,10 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from torchlht.answer.asking import as_set, ask
 from torchlht.data.batches import SampleSet
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.show.inputs import Network, as_set, members, predictions
+from torchlht.show.inputs import Network, members
 from torchlht.show.look import (
     Floats,
     Scale,
@@ -69,7 +70,7 @@ def mean_transitions(
     shapes = [(tree.sizes[level + 1], tree.sizes[level]) for level in levels]
     at_once = max(1, min(256, NUMBERS_AT_ONCE // max(rows * columns for rows, columns in shapes)))
     totals, count = [torch.zeros(shape, dtype=torch.float64) for shape in shapes], 0
-    for prediction, _ in predictions(network, data, samples=samples, batch_size=at_once, workers=workers):
+    for prediction, _ in ask(network, data, samples=samples, batch_size=at_once, workers=workers):
         if not prediction.transitions:
             raise ConfigError(f"{_name(network)} has no transitions from fine to coarse to show; lht and marginal have")
         n = len(prediction.log_probs[0])

@@ -1,0 +1,119 @@
+"""The loop over samples: what a network says of them, batch by batch. Everything that asks a network goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from torchlht.data.batches import FeatureSet, SampleSet, load
+from torchlht.errors import DataError
+from torchlht.heads.prediction import Prediction
+
+BATCH = 256
+T = TypeVar("T")
+
+
+def over(
+    network: nn.Module | None,
+    data: SampleSet | Tensor,
+    question: Callable[[Tensor], T],
+    *,
+    samples: Sequence[int] | None = None,
+    batches: Sequence[Sequence[int]] | None = None,
+    batch_size: int = BATCH,
+    workers: int = 0,
+) -> Iterator[tuple[Sequence[int], T, Tensor]]:
+    """Ask a question about samples; gives their positions, what was answered, and their labels, batch by batch.
+
+    The network is asked in evaluation mode and without gradients, where its weights are, and is afterwards as it was before.
+
+    Args:
+        network: what the question is put to; None where that is no module of torch's.
+        data: pictures or features, or a tensor of inputs whose labels are all unknown.
+        question: from a batch of inputs to what is asked for.
+        samples: positions of those to ask about; all of them by default.
+        batches: the same, divided already.
+        batch_size: how many at a time.
+        workers: processes that decode pictures.
+
+    Raises:
+        DataError: when there are no samples.
+    """
+    data = as_set(data)
+    batches = batches or in_batches(range(len(data)) if samples is None else samples, batch_size)
+    if not batches:
+        raise DataError("no samples to look at")
+    device = device_of(network)
+    with evaluating(network):
+        for rows, (x, labels) in zip(batches, load(data, batches, workers), strict=True):
+            if not len(x):
+                continue  # none of them could be read
+            with torch.no_grad():  # not around the loop: it would hold for whoever this yields to
+                said = question(x.to(device))
+            yield rows, said, labels.to(device)
+
+
+def ask(network: nn.Module, data: SampleSet | Tensor, **how: Any) -> Iterator[tuple[Prediction, Tensor]]:
+    """What a network says of samples, batch by batch, and their labels; `how` as in `over`.
+
+    A model is given pictures, or features of its backbone, which go to its method alone.
+    """
+    features = isinstance(data, FeatureSet | Tensor)
+    part = network.part_for(features=features) if isinstance(network, Divided) else network
+    for _, said, labels in over(network, data, part, **how):
+        yield said, labels
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A network of parts, of which samples go into one."""
+
+    def part_for(self, *, features: bool) -> nn.Module:
+        """The part that features go into, or pictures."""
+        ...
+
+
+def as_set(data: SampleSet | Tensor) -> SampleSet:
+    """A batch of inputs as a set of samples whose labels are all unknown; a set as it is."""
+    return FeatureSet(data, torch.full((len(data), 1), -1)) if isinstance(data, Tensor) else data
+
+
+def in_batches(samples: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Samples in batches, in their order."""
+    return [list(samples[i : i + batch_size]) for i in range(0, len(samples), batch_size)]
+
+
+@contextmanager
+def evaluating(network: nn.Module | None) -> Iterator[None]:
+    """A block in which a network is in evaluation mode."""
+    was_training = network is not None and network.training
+    try:
+        if network is not None:
+            network.eval()
+        yield
+    finally:
+        if network is not None:
+            network.train(was_training)
+
+
+def device_of(network: nn.Module | None) -> torch.device:
+    """Where a network's numbers are; the CPU where it has none."""
+    numbers = () if network is None else (*network.parameters(), *network.buffers())
+    return next((number.device for number in numbers), torch.device("cpu"))
+
+
+def ask_all(network: nn.Module, data: SampleSet, *, workers: int = 0) -> tuple[Prediction, Tensor]:
+    """What a network says of all samples at once, and their labels; on the CPU, without transitions."""
+    parts = [(said, labels.cpu()) for said, labels in ask(network, data, workers=workers)]
+    return join([said for said, _ in parts]), torch.cat([labels for _, labels in parts])
+
+
+def join(parts: Sequence[Prediction]) -> Prediction:
+    """Predictions of several batches as one."""
+    levels = tuple(torch.cat([p.log_probs[k].cpu() for p in parts]) for k in range(len(parts[0].log_probs)))
+    choices = [p.choice.cpu() for p in parts if p.choice is not None]
+    return Prediction(levels, choice=torch.cat(choices) if choices else None)
