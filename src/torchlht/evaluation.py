@@ -133,7 +133,7 @@ def collect(
 
 
 def join(parts: Sequence[Prediction]) -> Prediction:
-    """Predictions of several batches as one, without transitions."""
+    """Predictions of several batches as one, without transitions and scores."""
     levels = tuple(torch.cat([p.log_probs[k].cpu() for p in parts]) for k in range(len(parts[0].log_probs)))
     choices = [p.choice.cpu() for p in parts if p.choice is not None]
     return Prediction(levels, choice=torch.cat(choices) if choices else None)
