@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import (
     CalibrationError,
@@ -25,6 +26,7 @@ from torchlht.measure.metrics import (
     MacroAUC,
     MistakeSeverity,
 )
+from torchlht.vocabulary import Rule
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 # Finest 0, 1 under A; 2 under B; 3 under C. A and B under X; C under Y.
@@ -83,13 +85,15 @@ def naive_height(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     return next((k for k, (a, b) in enumerate(zip(one, other, strict=True)) if a == b), len(one))
 
 
-def naive_distance(tree: Hierarchy, log_p: Tensor, labels: Tensor, k: int) -> float | None:
+def naive_distance(tree: Hierarchy, prediction: Prediction, labels: Tensor, k: int) -> float | None:
     found = []
+    answers, log_p = naive_answers(prediction), prediction.log_probs[0]
     path_of = [tree.path(c) for c in range(tree.sizes[0])]
     for n in range(len(labels)):
         if labels[n, 0] >= 0:
-            row = log_p[n].tolist()
-            best = sorted(range(len(row)), key=lambda c: -row[c])[:k]  # fewer when there are no k classes
+            row, answer = log_p[n].tolist(), answers[n][0]
+            others = [c for c in sorted(range(len(row)), key=lambda c: -row[c]) if c != answer]
+            best = [answer, *others][:k]  # fewer when there are no k classes
             found.append(sum(naive_height(path_of[c], path_of[labels[n, 0]]) for c in best) / len(best))
     return mean(found)
 
@@ -151,6 +155,7 @@ def naive_level(tree: Hierarchy, k: int, log_p: Tensor, chosen: list[list[int]],
         fn = sum(answers[n] != c and truth[n] == c for n in known)
         if tp + fn:
             recalls.append(tp / (tp + fn))
+        if tp + fp + fn:
             precisions.append(tp / (tp + fp) if tp + fp else 0.0)
             f1s.append(2 * tp / (2 * tp + fp + fn))
     return {
@@ -185,7 +190,7 @@ def naive_metrics(tree: Hierarchy, prediction: Prediction, labels: Tensor) -> di
         "full_path_accuracy": mean(full),
         "inconsistency": mean(broken),
         "mistake_severity": mean(heights),
-        "hierarchical_distance": {str(k): naive_distance(tree, prediction.log_probs[0], labels, k) for k in (1, 5, 20)},
+        "hierarchical_distance": {str(k): naive_distance(tree, prediction, labels, k) for k in (1, 5, 20)},
         **naive_overlap(tree, answers, labels),
     }
 
@@ -251,15 +256,18 @@ def test_auc_is_one_for_a_perfect_ranking_half_for_none_and_zero_for_the_reverse
 
 @pytest.mark.parametrize("k", [1, 5, 20])
 @pytest.mark.parametrize("sizes", [(30, 9, 4, 2), (6, 3)], ids=str)
-def test_hierarchical_distance_equals_a_loop_over_the_most_probable_classes(sizes, k):
+@pytest.mark.parametrize("chosen", [False, True], ids=["argmax", "chosen otherwise"])
+def test_hierarchical_distance_equals_a_loop_over_the_answer_and_the_most_probable_classes(sizes, k, chosen):
     """Of 6 classes there are no 20: then all of them count."""
     rng = np.random.default_rng(k)
     tree = random_hierarchy(rng, sizes)
-    log_p, labels = random_prediction(rng, tree, 40).log_probs[0], random_labels(tree, rng, 40)
+    prediction, labels = random_prediction(rng, tree, 40), random_labels(tree, rng, 40)
+    if chosen:
+        prediction = dataclasses.replace(prediction, choice=random_choice(rng, tree, 40))
     metric = HierarchicalDistance(tree, k)
-    metric.update(log_p, labels)
+    metric.update(prediction.ranked(k), labels)
     assert metric.count == (labels[:, 0] >= 0).sum() < 40  # the others are not counted
-    assert metric.compute().item() == pytest.approx(naive_distance(tree, log_p, labels, k))
+    assert metric.compute().item() == pytest.approx(naive_distance(tree, prediction, labels, k))
 
 
 def test_the_distance_to_all_classes_does_not_depend_on_their_order():
@@ -272,10 +280,11 @@ def test_the_distance_to_all_classes_does_not_depend_on_their_order():
 
 
 @quick
-@given(tree=hierarchies(), batch=st.integers(1, 25), seed=seeds)
-def test_the_distance_of_the_first_answer_is_severity_times_error_rate(tree, batch, seed):
+@given(tree=hierarchies(), batch=st.integers(1, 25), seed=seeds, rule=st.sampled_from(get_args(Rule)))
+def test_the_distance_of_the_first_answer_is_severity_times_error_rate(tree, batch, seed, rule):
     rng = np.random.default_rng(seed)
-    result = measured(tree, random_prediction(rng, tree, batch), random_labels(tree, rng, batch, 0.2))
+    prediction = decide(random_prediction(rng, tree, batch), tree, rule)
+    result = measured(tree, prediction, random_labels(tree, rng, batch, 0.2))
     accuracy, severity = result["levels"][-1]["accuracy"], result["mistake_severity"]
     if accuracy is None:
         assert result["hierarchical_distance"]["1"] is None
@@ -402,10 +411,10 @@ def test_the_mean_accuracy_leaves_out_a_level_without_labels():
 
 def test_hierarchical_distance_by_hand():
     """Truth 0. In order of probability: 2 (height 2), 1 (1), 3 (3), 0 (0)."""
-    log_p = torch.tensor([[0.1, 0.3, 0.4, 0.2]]).log()
+    said = Prediction((torch.tensor([[0.1, 0.3, 0.4, 0.2]]).log(), torch.zeros(1, 3), torch.zeros(1, 2)))
     for k, expected in ((1, 2.0), (2, 3 / 2), (3, 6 / 3), (4, 6 / 4), (5, 6 / 4)):
         metric = HierarchicalDistance(BY_HAND, k)
-        metric.update(log_p, torch.tensor([[0, 0, 0]]))
+        metric.update(said.ranked(k), torch.tensor([[0, 0, 0]]))
         assert metric.compute().item() == pytest.approx(expected)
 
 
@@ -478,14 +487,14 @@ def test_answers_that_a_rule_chose_count_and_probabilities_stay_as_they_are():
     own, labels, choice = random_prediction(rng, tree, 30), random_labels(tree, rng, 30, 0.2), random_choice(rng, tree, 30)
     without, ruled = measured(tree, own, labels), measured(tree, dataclasses.replace(own, choice=choice), labels)
     other = measured(tree, prediction_of(tree, choice.tolist()), labels)  # the same answers, other probabilities
-    of_probabilities = ["hierarchical_distance", "macro_auc"]
-    for key in ruled:
-        if key != "levels":
-            assert_equal(ruled[key], (without if key in of_probabilities else other)[key])
-            assert ruled[key] != (other if key in of_probabilities else without)[key], key
+    for key in set(ruled) - {"levels", "hierarchical_distance"}:
+        assert_equal(ruled[key], other[key])
+        assert ruled[key] != without[key], key
+    assert_equal(ruled["hierarchical_distance"]["1"], other["hierarchical_distance"]["1"])  # the answer comes first
+    assert len({found["hierarchical_distance"]["5"] for found in (ruled, without, other)}) == 3  # then the most probable
     for mine, by_probability, by_answer in zip(ruled["levels"], without["levels"], other["levels"], strict=True):
         for key in set(mine) - {"ece"}:
-            assert_equal(mine[key], (by_probability if key in of_probabilities else by_answer)[key])
+            assert_equal(mine[key], (by_probability if key == "macro_auc" else by_answer)[key])
         assert mine["accuracy"] != by_probability["accuracy"]
     assert_equal(ruled, naive_metrics(tree, dataclasses.replace(own, choice=choice), labels))
 

@@ -190,8 +190,9 @@ def test_an_operating_point_against_a_loop(tree: Hierarchy, seed: int, threshold
         right = [labels[i, j] == c for j, c in path]
         hits, said = hits + sum(map(int, right)), said + len(path)
         leaves = int((tree.ancestors(k) == node).sum())
-        told += 1 - math.log(leaves) / (math.log(tree.sizes[0]) or 1)
-        if not right[0]:
+        if right[0]:
+            told += 1 - math.log(leaves) / (math.log(tree.sizes[0]) or 1)
+        else:
             wrong += 1
             excess.append(len(right) - sum(map(int, right)))
     assert found["answered"] == pytest.approx(answered / n)
@@ -206,9 +207,10 @@ def test_an_operating_point_against_a_loop(tree: Hierarchy, seed: int, threshold
 
 
 def test_information_of_an_answer() -> None:
-    answers = torch.tensor([[0, 0, 0], [-1, 0, 0], [-1, -1, 0], [-1, -1, -1], [-1, 2, 1]])
-    expected = [1, 1 - math.log(2) / math.log(4), 1 - math.log(3) / math.log(4), 0, 1]
-    torch.testing.assert_close(information(answers, BIRDS), torch.tensor(expected, dtype=torch.float64))
+    answers = torch.tensor([[0, 0, 0], [-1, 0, 0], [-1, -1, 0], [-1, -1, -1], [-1, 2, 1], [1, 0, 0]])
+    expected = [1, 1 - math.log(2) / math.log(4), 1 - math.log(3) / math.log(4), 0, 1, 0]
+    wrong = torch.tensor([False] * 5 + [True])
+    torch.testing.assert_close(information(answers, wrong, BIRDS), torch.tensor(expected, dtype=torch.float64))
 
 
 @quick
@@ -217,7 +219,8 @@ def test_the_curve_goes_from_everything_to_nothing(tree: Hierarchy, seed: int) -
     prediction, labels = random_decisions(np.random.default_rng(seed), tree, 9)
     decisions = Decisions.of(prediction, labels)
     curve = operating_curve(decisions, tree)
-    assert curve.depth[0] == curve.answered[0] == curve.information[0] == 1
+    assert curve.depth[0] == curve.answered[0] == 1
+    assert curve.information[0] == pytest.approx(1 - curve.wrong[0])  # all are finest classes: a right one tells everything
     assert curve.depth[-1] == curve.answered[-1] == curve.information[-1] == curve.wrong[-1] == 0
     assert math.isnan(curve.error[-1])
     assert (np.diff(curve.depth) <= 0).all()

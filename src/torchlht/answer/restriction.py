@@ -70,7 +70,7 @@ class Restriction:
             kept = torch.zeros(size, dtype=torch.bool, device=kept.device).index_fill(0, parents[kept], True)
             log_w = log_w.masked_fill(~kept, -torch.inf)
             found.append(_normalised(log_p[k + 1], log_w))
-        return replace(prediction, log_probs=tuple(found), transitions=(), choice=None)
+        return replace(prediction, log_probs=tuple(found), transitions=(), choice=None, scores=None)
 
 
 def _normalised(log_p: Tensor, log_w: Tensor) -> Tensor:

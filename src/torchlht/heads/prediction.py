@@ -19,11 +19,13 @@ class Prediction:
             sigmoid per class gives each class its own probability, and a row need not sum to one.
         transitions: one per adjacent pair of levels for methods that have them, else empty.
         choice: (B, K) classes that are answered, where that is not simply the most probable one of each level.
+        scores: (B, C_1) what a rule of answering ranks the finest classes by, where that is not their probability.
     """
 
     log_probs: tuple[Tensor, ...]
     transitions: tuple[Transition, ...] = ()
     choice: Tensor | None = None
+    scores: Tensor | None = None
 
     def probs(self, level: int) -> Tensor:
         """(B, C_k) probabilities at a level, 0 = finest."""
@@ -39,6 +41,12 @@ class Prediction:
         """Of the first so many samples, without transitions."""
         choice = None if self.choice is None else self.choice[:count]
         return Prediction(tuple(log_p[:count] for log_p in self.log_probs), choice=choice)
+
+    def ranked(self, k: int) -> Tensor:
+        """(B, k) finest classes, or all when there are fewer: the answer first, the others by `scores`, else by probability."""
+        scores = self.log_probs[0] if self.scores is None else self.scores
+        first = scores.scatter(1, self.chosen()[:, :1], torch.inf)
+        return first.topk(min(k, first.shape[1]), dim=1).indices
 
     def transition(self, level: int) -> Tensor:
         """(B, C_{k+1}, C_k): the matrices from `level` to the next coarser one, columns summing to one."""

@@ -30,7 +30,10 @@ def decide(prediction: Prediction, hierarchy: Hierarchy, rule: Rule = "own") -> 
         raise ConfigError(f"unknown rule {rule!r}: {suggestion(rule, get_args(Rule))}")
     if rule == "own":
         return prediction
-    return dataclasses.replace(prediction, choice=RULES[rule](prediction.log_probs, hierarchy))
+    if rule not in SCORES:
+        return dataclasses.replace(prediction, choice=RULES[rule](prediction.log_probs, hierarchy), scores=None)
+    scores = SCORES[rule](prediction.log_probs, hierarchy)
+    return dataclasses.replace(prediction, choice=ancestors_of(scores.argmax(dim=1), hierarchy), scores=scores)
 
 
 def argmax(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
@@ -56,17 +59,27 @@ def top_down(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
 
 def path(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
     """(B, K) the path with the largest Σ_k log pᵏ."""
+    return ancestors_of(path_scores(log_probs, hierarchy).argmax(dim=1), hierarchy)
+
+
+def path_scores(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
+    """(B, C_1) Σ_k log pᵏ of the path to each finest class."""
     total = log_probs[-1]
     for k in reversed(range(len(hierarchy) - 1)):
         total = log_probs[k] + total[:, _parents(hierarchy, k, log_probs[k])]  # (B, C_k)
-    return ancestors_of(total.argmax(dim=1), hierarchy)
+    return total
 
 
 def crm(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
-    """(B, K) the finest class c with the least Σ_i p_i d(i, c), and its ancestors; d is the height of the common ancestor.
+    """(B, K) the finest class c with the least Σ_i p_i d(i, c), and its ancestors; d is the height of the common ancestor."""
+    return ancestors_of(crm_scores(log_probs, hierarchy).argmax(dim=1), hierarchy)
 
-    d counts the levels on which two classes have different ancestors, so the risk of c is Σ_k (1 - P_k[ancestor of c]), with
-    P_k the sum of p¹ over a class's descendants: linear in the classes, no matrix of distances.
+
+def crm_scores(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
+    """(B, C_1) K - Σ_i p_i d(i, c) for each finest class c.
+
+    d counts the levels on which two classes have different ancestors, so this is Σ_k P_k[ancestor of c], with P_k the sum of
+    p¹ over a class's descendants: linear in the classes, no matrix of distances.
     """
     log_p = torch.log_softmax(log_probs[0], dim=1)  # a distribution already, unless the method has a sigmoid per class
     mass = [log_p]
@@ -75,7 +88,7 @@ def crm(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
     saved = mass[-1].exp()
     for k in reversed(range(len(hierarchy) - 1)):
         saved = mass[k].exp() + saved[:, _parents(hierarchy, k, log_p)]  # (B, C_k)
-    return ancestors_of(saved.argmax(dim=1), hierarchy)
+    return saved
 
 
 RULES: dict[str, Callable[[tuple[Tensor, ...], Hierarchy], Tensor]] = {
@@ -85,6 +98,7 @@ RULES: dict[str, Callable[[tuple[Tensor, ...], Hierarchy], Tensor]] = {
     "path": path,
     "crm": crm,
 }
+SCORES = {"path": path_scores, "crm": crm_scores}  # of rules that rank all finest classes, not by their probability
 
 
 def ancestors_of(leaves: Tensor, hierarchy: Hierarchy) -> Tensor:

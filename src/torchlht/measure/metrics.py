@@ -77,17 +77,20 @@ class MistakeSeverity(Ratio):
 
 
 class HierarchicalDistance(Ratio):
-    """Mean height of the lowest common ancestor between the truth and each of the k most probable finest classes."""
+    """Mean height of the lowest common ancestor between the truth and each of the first k finest classes.
+
+    The first is the class that is answered. The others follow as the rule of answering ranks them (`crm` by their expected
+    distance, as in its public code; `path` by the product along the path), and by their probability where it ranks none.
+    """
 
     def __init__(self, hierarchy: Hierarchy, k: int) -> None:
         super().__init__(hierarchy)
-        self.k = min(k, hierarchy.sizes[0])
+        self.k = k
 
-    def update(self, log_probs: Tensor, labels: Tensor) -> None:
-        """`log_probs` of the finest level (B, C_1), `labels` (B, K)."""
+    def update(self, ranked: Tensor, labels: Tensor) -> None:
+        """`ranked` are finest classes (B, k or more), the best first, or all there are; `labels` (B, K)."""
         known = labels[:, 0] >= 0
-        best = log_probs[known].topk(self.k, dim=1).indices.cpu().numpy()
-        height = self.hierarchy.lca_height(best, labels[known, :1].cpu().numpy())
+        height = self.hierarchy.lca_height(ranked[known, : self.k].cpu().numpy(), labels[known, :1].cpu().numpy())
         self.add(torch.from_numpy(height).to(labels.device).double().mean(dim=1))
 
 
@@ -235,6 +238,9 @@ def _area(scores: Tensor, positive: Tensor) -> Tensor:
 class HierarchyMetrics(nn.Module):
     """All of them at once, in the layout of `metrics.json`.
 
+    The macro precision and F1 of a level are those of scikit-learn: means over the classes that are true or answered, so an
+    answer that is never true counts as 0. The mean class recall is its balanced accuracy: over the classes that are true.
+
     >>> metrics = HierarchyMetrics(tree)
     >>> metrics.update(prediction, labels)           # as often as there are batches
     >>> metrics.compute()["mean_accuracy"]
@@ -266,8 +272,9 @@ class HierarchyMetrics(nn.Module):
         self.calibration.update(prediction, labels)
         for metric in (*self.along_path.values(), self.overlap):
             metric.update(chosen, labels)
+        ranked = prediction.ranked(max(distance.k for distance in self.distance.values()))
         for distance in self.distance.values():
-            distance.update(prediction.log_probs[0], labels)
+            distance.update(ranked, labels)
 
     def compute(self) -> dict[str, Any]:
         """The content of `metrics.json`: levels coarse → fine; None where there was nothing to measure."""
@@ -285,10 +292,10 @@ class HierarchyMetrics(nn.Module):
     def _level(self, k: int) -> dict[str, Any]:
         counts = self.counts[k].compute() if self.counts[k].update_called else self.counts[k].counts
         true_positive, predicted, support = counts.double().unbind(dim=1)
-        present = support > 0
-        recall = (true_positive / support)[present]
-        precision = torch.where(predicted > 0, true_positive / predicted, 0.0)[present]  # never predicted: 0
-        f1 = (2 * true_positive / (predicted + support))[present]
+        recall = (true_positive / support)[support > 0]
+        either = predicted + support > 0
+        precision = torch.where(predicted > 0, true_positive / predicted, 0.0)[either]  # never predicted: 0
+        f1 = (2 * true_positive / (predicted + support))[either]
         return {
             "name": self.hierarchy.levels[k],
             "classes": self.hierarchy.sizes[k],

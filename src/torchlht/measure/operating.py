@@ -1,8 +1,8 @@
 """Operating points: at a threshold, how many answers are right, how deep they go and how much they say.
 
 Correctness alone is bought by answering "bird"; depth alone by guessing. The curve of one against the other is what a model is
-worth, and a user picks a point on it. Information is that of Deng et al. (CVPR 2012): an answer that leaves m of n finest
-classes possible says log(n / m) of log n; no answer says nothing.
+worth, and a user picks a point on it. Information is that of Deng et al. (CVPR 2012): a right answer that leaves m of n finest
+classes possible says log(n / m) of log n; a wrong answer says nothing, and so does no answer.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
 
     Returns:
         threshold, samples; answered: share with an answer; error: share of the answers that are wrong; wrong: share of all
-        samples with a wrong answer; depth: mean share of the levels that is answered; information: mean share of it;
-        hierarchical_precision, _recall, _f1: over the classes on the answered path; severity: mean number of levels by which a
-        wrong answer is too deep; levels, coarse → fine: share of samples answered there and the error of those.
+        samples with a wrong answer; depth: mean share of the levels that is answered; information: mean share of it, with 0
+        for a wrong answer; hierarchical_precision, _recall, _f1: over the classes on the answered path; severity: mean number
+        of levels by which a wrong answer is too deep; levels, coarse → fine: share of samples answered there and the error of
+        those.
     """
     judged = _judge(decisions.known(), hierarchy, threshold)
     levels, answers, truth, wrong = judged.levels, judged.answers, judged.truth, judged.wrong
@@ -78,7 +79,7 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
         "error": _share(wrong, levels != UNDECIDED),
         "wrong": _mean(wrong),
         "depth": _mean(said),
-        "information": information(answers, hierarchy).mean().item(),
+        "information": information(answers, wrong, hierarchy).mean().item(),
         "hierarchical_precision": hits / total if total else None,
         "hierarchical_recall": hits / true,
         "hierarchical_f1": 2 * hits / (total + true),
@@ -116,8 +117,8 @@ def _share(part: Tensor, whole: Tensor) -> float | None:
     return int(part.sum()) / count if count else None
 
 
-def information(answers: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """(n,) the share of log C_1 that (n, K) rolled-up answers tell; 0 for none, 1 for a finest class."""
+def information(answers: Tensor, wrong: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(n,) the share of log C_1 that (n, K) rolled-up answers tell: 1 for a finest class, 0 for none and where (n,) `wrong`."""
     total = float(np.log(hierarchy.sizes[0])) or 1.0
     found = torch.zeros(len(answers), dtype=torch.float64)
     for k in hierarchy.top_down:
@@ -125,7 +126,7 @@ def information(answers: Tensor, hierarchy: Hierarchy) -> Tensor:
         told = torch.as_tensor(1 - np.log(leaves) / total)
         said = answers[:, k] != UNDECIDED
         found[said] = told[answers[said, k]]
-    return found
+    return found.masked_fill(wrong, 0.0)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class OperatingCurve:
         wrong: share of all samples that are answered wrongly.
         answered: share of samples with an answer.
         depth: mean share of the levels that is answered.
-        information: mean share of the information.
+        information: mean share of the information, with 0 for a wrong answer.
         levels: (points, K) share of samples answered at each level, fine first.
     """
 
@@ -167,7 +168,7 @@ def operating_curve(decisions: Decisions, hierarchy: Hierarchy, points: int = PO
                 _mean(judged.wrong),
                 _mean(judged.levels != UNDECIDED),
                 _mean(judged.answers != UNDECIDED),
-                information(judged.answers, hierarchy).mean().item(),
+                information(judged.answers, judged.wrong, hierarchy).mean().item(),
                 *(_mean(judged.levels == k) for k in range(len(hierarchy))),
             ]
         )

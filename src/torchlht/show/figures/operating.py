@@ -83,7 +83,7 @@ def operating_figure(curves: Mapping[str, OperatingCurve], points: Mapping[str, 
             axes.plot([], [], "D", color=now.ink, markersize=4.5, label="at most … wrong, as promised")
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        axes.set_xlabel("information in the answers: 100% is the finest class every time")
+        axes.set_xlabel("information in right answers: 100% is the right finest class every time")
         axes.set_ylabel("answers that are right")
         axes.grid()
         axes.set_axisbelow(True)

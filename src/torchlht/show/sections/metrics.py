@@ -10,8 +10,8 @@ from torchlht.show.seen import Seen
 MEANINGS = (
     "Accuracy: the share of samples that is answered rightly. Mean class recall: the same class by class, then averaged, so "
     "that rare classes count as much as common ones.",
-    "Macro F1: precision and recall of each class in one number, averaged over classes. AUC: how well scores rank the samples "
-    "of a class above all others; 50 is chance.",
+    "Macro F1: precision and recall of each class in one number, averaged over the classes that are true or answered. AUC: how "
+    "well scores rank the samples of a class above all others; 50 is chance.",
     "Calibration error: how far probabilities are from what comes true, averaged over answers; left of the arrow as trained, "
     "right of it calibrated.",
     "Levels disagree: the answers do not lie on one path of the tree. Mistake severity: by how many levels wrong finest "

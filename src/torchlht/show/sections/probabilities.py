@@ -137,7 +137,7 @@ def _curve_alt(points: list[Point]) -> str:
         for one in points
         if one.found["error"] is not None
     ]
-    return "Share of right answers against the information in them. " + "; ".join(told)
+    return "Share of right answers against the information that right answers give. " + "; ".join(told)
 
 
 def _points_table(seen: Seen, points: list[Point]) -> Html:
