@@ -59,8 +59,8 @@ def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Pa
     assert (out / "accuracy.png").stat().st_size > 5000
 
 
-def test_all_methods_and_peers_with_tuning_and_a_rule(embeddings: Path, tmp_path: Path, capsys) -> None:
-    """Every registered method ends in the table well above chance, with what was tuned, on validation samples alone."""
+def test_all_methods_and_peers_with_a_rule(embeddings: Path, tmp_path: Path) -> None:
+    """Every registered method ends in the table well above chance, by its own answers and by those of the rule."""
     out = tmp_path / "out"
     words = ["compare", str(embeddings), "--methods", "all,lht:gamma=2", "--mask", "0.5", "--seeds", "2", "--epochs", "6"]
     main([*words, "--rules", "crm", "--out", str(out), "--jobs", "1"])
@@ -71,7 +71,6 @@ def test_all_methods_and_peers_with_tuning_and_a_rule(embeddings: Path, tmp_path
         chance = {"species": 1 / 6, "family": 1 / 4, "order": 1 / 2}[row["level"]]
         assert float(row["accuracy"]) > min(chance + 0.25, 0.8), row
         assert float(row["parameters"]) > 0
-    assert "fitted at once" not in capsys.readouterr().out
 
 
 def test_tuning_chooses_on_validation_samples_and_then_trains_on_everything(embeddings: Path, tmp_path: Path, capsys) -> None:

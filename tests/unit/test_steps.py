@@ -504,7 +504,7 @@ def test_wrong_options_of_contenders_are_told(word: str, told: str) -> None:
         find_contenders([word], TREE, features=True)
 
 
-# ---- cosines: to be appended to tests/unit/test_steps.py once Classifier.use_cosine works ---------------------------
+# ---- cosines -------------------------------------------------------------------------------------------------------
 
 
 def cosine_layer() -> Classifier:

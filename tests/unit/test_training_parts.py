@@ -1,0 +1,278 @@
+"""The parts of training: learning rates, the samples a method learns from, the epoch that is kept, a run's own samples."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from torchlht import TrainArgs, evaluate, load, train
+from torchlht.backbones import create_backbone
+from torchlht.data.samples import Samples
+from torchlht.errors import DataError
+from torchlht.evaluation import run_set
+from torchlht.fitting import best_epoch, make_optimizer
+from torchlht.methods import Estimator, create_method, list_methods
+from torchlht.model import Model
+from torchlht.training import build, prepare, taught_samples
+from trees import quick, random_hierarchy, random_labels
+
+TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
+SETTINGS: dict[str, Any] = {"quiet": True, "track": False, "width": 16, "accelerator": "cpu", "workers": 0}
+
+
+def options(data: Path | str = "data", out: Path | None = None, **more: Any) -> TrainArgs:
+    return TrainArgs(str(data), out, **{**SETTINGS, **more})
+
+
+@contextmanager
+def watching(look: Callable[[Optimizer], Any], register: Any = register_optimizer_step_pre_hook) -> Iterator[list[Any]]:
+    """What `look` sees of the optimizer before every step of training, whoever calls it; or after, by the other hook."""
+    seen: list[Any] = []
+    handle = register(lambda optimizer, *_: seen.append(look(optimizer)))
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+# ---- learning rates ------------------------------------------------------------------------------------------------
+
+
+def tiny_model(*, pretrained: bool, trainable: bool = True) -> Model:
+    backbone = create_backbone("small", pretrained=False)
+    backbone.pretrained = pretrained
+    backbone.requires_grad_(trainable)
+    return Model(backbone, create_method("flat", backbone.num_features, TREE), options={}, preprocess=backbone.preprocess)
+
+
+def group_of(optimizer: Optimizer, part: nn.Module) -> dict[str, Any]:
+    """The group that holds exactly the parameters of a part of the model."""
+    wanted = {id(p) for p in part.parameters()}
+    (found,) = (group for group in optimizer.param_groups if {id(p) for p in group["params"]} == wanted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "asked", "expected"),
+    [(True, None, 0.03), (False, None, 0.3), (True, 0.2, 0.2), (False, 0.2, 0.2), (True, 0.0, 0.0)],
+)
+def test_a_pretrained_backbone_learns_at_a_tenth_of_the_rate_unless_one_is_asked_for(
+    pretrained: bool, asked: float | None, expected: float
+) -> None:
+    model = tiny_model(pretrained=pretrained)
+    optimizer = make_optimizer(options(lr=0.3, backbone_lr=asked, weight_decay=0.01, optimizer="sgd"), model)
+    assert group_of(optimizer, model.method)["lr"] == 0.3
+    assert group_of(optimizer, model.backbone)["lr"] == pytest.approx(expected)
+
+
+def test_a_frozen_backbone_is_not_given_to_the_optimizer() -> None:
+    model = tiny_model(pretrained=True, trainable=False)
+    optimizer = make_optimizer(options(lr=0.3, weight_decay=0.01, optimizer="sgd"), model)
+    assert len(optimizer.param_groups) == 1
+    group_of(optimizer, model.method)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sgd", SGD), ("adamw", AdamW)])
+def test_the_optimizer_is_the_one_that_was_asked_for_and_decays_every_weight(name: Any, kind: type[Optimizer]) -> None:
+    model = tiny_model(pretrained=True)
+    optimizer = make_optimizer(options(lr=0.3, weight_decay=0.07, optimizer=name), model)
+    assert type(optimizer) is kind
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.07, 0.07]
+    assert all(group.get("momentum", 0.9) == 0.9 for group in optimizer.param_groups)
+
+
+def test_all_rates_fall_along_a_cosine_from_epoch_to_epoch(embeddings: Path, tmp_path: Path) -> None:
+    """Method and backbone alike: half a cosine from the whole rate towards zero, the same within an epoch."""
+    epochs, steps = 5, 3
+    args = options(embeddings, tmp_path / "run", backbone="linear", lr=0.2, epochs=epochs, batch_size=40)
+    with watching(lambda optimizer: [group["lr"] for group in optimizer.param_groups]) as rates:
+        train(args)
+    cosine = [(1 + math.cos(math.pi * epoch / epochs)) / 2 for epoch in range(epochs) for _ in range(steps)]
+    expected = np.array([[0.2 * c, 0.02 * c] for c in cosine])  # `linear` counts as pretrained
+    np.testing.assert_allclose(rates, expected, rtol=1e-12)
+    lines = (tmp_path / "run" / "history.csv").read_text().splitlines()
+    column = lines[0].split(",").index("lr")
+    assert [float(line.split(",")[column]) for line in lines[1:]] == pytest.approx(expected[::steps, 0])
+
+
+# ---- the samples a method learns from ------------------------------------------------------------------------------
+
+
+def some_samples(seed: int, count: int = 60, missing: float = 0.5) -> Samples:
+    """Labels with gaps, of training and test samples in turns of three."""
+    rng = np.random.default_rng(seed)
+    split = np.where(np.arange(count) % 3 > 0, "train", "test")
+    labels = random_labels(TREE, rng, count, missing).numpy()
+    x = rng.normal(size=(count, 6)).astype(np.float32)
+    return Samples("some", TREE, tuple(map(str, range(count))), labels, split, features=x)
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_every_method_gets_as_many_samples_and_each_it_can_learn_from_as_often(name: str) -> None:
+    """One that is fitted at once is given each of them once."""
+    samples, args = some_samples(1), options(method=name, width=None)
+    model = build(args, samples)
+    taught = taught_samples(args, samples, model)
+    learns = model.method.learns_from(torch.from_numpy(samples.labels)).numpy()
+    expected = [i for i in range(len(samples)) if samples.split[i] == "train" and learns[i]]
+    times = np.bincount(taught, minlength=len(samples))
+    assert np.flatnonzero(times).tolist() == expected
+    if isinstance(model.method, Estimator):
+        assert len(taught) == len(expected)
+    else:
+        assert len(taught) == (samples.split == "train").sum() == 40
+        assert times[expected].max() - times[expected].min() <= 1
+
+
+def test_with_targets_for_unknown_labels_every_training_sample_takes_part_once() -> None:
+    samples, args = some_samples(0), options(method="flat", semi="propagate")
+    assert taught_samples(args, samples, build(args, samples)).tolist() == samples.index("train").tolist()
+
+
+def test_no_sample_to_learn_from_is_told() -> None:
+    samples, args = some_samples(0), options(method="flat")
+    model = build(args, samples)
+    samples.labels[:, 0] = -1
+    with pytest.raises(DataError, match="no training sample has a label that flat can learn from"):
+        taught_samples(args, samples, model)
+
+
+def test_methods_that_learn_from_few_samples_take_as_many_steps_as_those_that_learn_from_all(
+    embeddings: Path, tmp_path: Path
+) -> None:
+    """Of 120 training samples, 12 or so keep a fine label, which is all `flat` learns from."""
+    taken = {}
+    for method in ("flat", "multihead"):
+        with watching(lambda _: None) as steps:
+            train(options(embeddings, tmp_path / method, method=method, mask=0.9, epochs=2, batch_size=16))
+        taken[method] = len(steps)
+    assert taken == {"flat": 2 * 8, "multihead": 2 * 8}
+
+
+# ---- the epoch that is kept ----------------------------------------------------------------------------------------
+
+
+@quick
+@given(scores=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8))
+def test_the_best_epoch_is_the_earliest_of_the_highest_scores(scores: list[float]) -> None:
+    best = best_epoch([{"val_mean": score} for score in scores])
+    assert scores[best - 1] == max(scores)
+    assert all(score < scores[best - 1] for score in scores[: best - 1])
+
+
+@pytest.fixture
+def selected(embeddings: Path, tmp_path: Path) -> Callable[[str], tuple[Path, list[list[Tensor]]]]:
+    """Trains five epochs on samples that are all right long before; gives the run and the method's weights by epoch."""
+    with np.load(embeddings) as file:
+        arrays = dict(file)
+    arrays["x"][:, :6] += 20 * np.eye(6, dtype=np.float32)[arrays["y"][:, 0]]
+    np.savez(embeddings, **arrays)
+
+    def go(select: str) -> tuple[Path, list[list[Tensor]]]:
+        args = options(embeddings, tmp_path / select, select=select, val=0.2, lr=0.1, epochs=5, batch_size=24)
+        with watching(
+            lambda optimizer: [p.detach().clone() for p in optimizer.param_groups[0]["params"]],
+            register_optimizer_step_post_hook,
+        ) as weights:
+            train(args)
+        assert len(weights) == 5 * 4
+        return tmp_path / select, weights[3::4]
+
+    return go
+
+
+def test_the_weights_of_the_best_epoch_are_kept(selected: Callable[[str], tuple[Path, list[list[Tensor]]]]) -> None:
+    """To the bit; and what was measured is them, too."""
+    run, weights = selected("best")
+    metrics = json.loads((run / "metrics.json").read_text())
+    epoch = metrics["selection"]["epoch"]
+    assert epoch < 5, "the best epoch is the last, which shows nothing"
+    kept = list(load(run).method.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(kept, weights[epoch - 1], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(kept, weights[-1], strict=True))
+    assert evaluate(run)["levels"] == metrics["levels"]
+    assert evaluate(run, split="val")["mean_accuracy"] == metrics["validation"]["val_mean"]
+
+
+def test_the_weights_of_the_last_epoch_are_kept_when_that_is_asked_for(
+    selected: Callable[[str], tuple[Path, list[list[Tensor]]]],
+) -> None:
+    run, weights = selected("last")
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["selection"] == {"rule": "last", "epoch": 5, "epochs": 5}
+    assert all(torch.equal(a, b) for a, b in zip(load(run).method.parameters(), weights[-1], strict=True))
+
+
+# ---- a run's own samples -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def masked_run(embeddings: Path, tmp_path: Path) -> tuple[TrainArgs, Model]:
+    """A run on masked labels with validation samples."""
+    args = options(embeddings, tmp_path / "run", mask=0.5, val=0.3, epochs=1, batch_size=64)
+    return args, load(train(args))
+
+
+def test_each_part_of_a_runs_data_holds_its_samples(masked_run: tuple[TrainArgs, Model]) -> None:
+    """Those it was tested on, those it did not test on (validation samples among them), and all."""
+    args, model = masked_run
+    with np.load(args.data) as file:
+        x, labels, train_part = file["x"], file["y"], file["train"]
+    parts = {"test": ~train_part, "train": train_part, "all": np.ones(len(x), dtype=bool)}
+    assert args.out is not None
+    for name, rows in parts.items():
+        found = run_set(args.out, model, None, name)
+        np.testing.assert_array_equal(found.x, x[rows])
+        np.testing.assert_array_equal(found.labels, labels[rows])
+
+
+def test_validation_samples_are_those_set_aside_with_the_labels_that_training_saw(masked_run: tuple[TrainArgs, Model]) -> None:
+    args, model = masked_run
+    assert args.out is not None
+    rows = json.loads((args.out / "split.json").read_text())["val"]
+    found = run_set(args.out, model, None, "val")
+    with np.load(args.data) as file:
+        np.testing.assert_array_equal(found.x, file["x"][rows])
+        hidden, truth = (found.labels < 0).numpy(), file["y"][rows]
+    np.testing.assert_array_equal(found.labels.numpy()[~hidden], truth[~hidden])
+    assert hidden[:, 0].any()
+    assert not hidden[:, 1:].any()
+    np.testing.assert_array_equal(found.labels, prepare(args).samples.labels[rows])
+
+
+def test_other_data_without_such_a_part_is_used_whole(masked_run: tuple[TrainArgs, Model], tmp_path: Path) -> None:
+    args, model = masked_run
+    assert args.out is not None
+    with np.load(args.data) as file:
+        arrays = dict(file)
+    arrays["train"][:] = True
+    np.savez(tmp_path / "other.npz", **arrays)
+    for name in ("test", "val", "train", "all"):
+        assert len(run_set(args.out, model, tmp_path / "other.npz", name)) == 180
+    assert len(run_set(args.out, model, args.data, "test")) == 60
+    assert len(run_set(args.out, model, args.data, "val")) == 180
+
+
+def test_a_part_without_samples_and_samples_of_another_kind_are_told(embeddings: Path, pictures: Path, tmp_path: Path) -> None:
+    run = train(options(embeddings, tmp_path / "run", epochs=1))
+    model = load(run)
+    with pytest.raises(DataError, match=r"no samples in its val part; .* train with --val 0\.1"):
+        run_set(run, model, None, "val")
+    with pytest.raises(DataError, match=r"this run takes features \(\.npz\)"):
+        run_set(run, model, pictures, "all")
+    model.preprocess = tiny_model(pretrained=False).preprocess
+    with pytest.raises(DataError, match="this run takes pictures"):
+        run_set(run, model, embeddings, "all")
