@@ -34,7 +34,22 @@ TRAIN = ["train", "demo", "--mask", "0.9", "--epochs", "1", "--seed", "0", "--no
 COMMANDS = {
     "predict": ["predict", "first", "one.jpg"],
     "train": [*TRAIN, "--out", "second"],
-    "compare": "compare demo --methods flat,lht --mask 0.9 --seeds 1 --epochs 1 --jobs 1 --out compared".split(),
+    "compare": [
+        "compare",
+        "demo",
+        "--methods",
+        "flat,lht",
+        "--mask",
+        "0.9",
+        "--seeds",
+        "1",
+        "--epochs",
+        "1",
+        "--jobs",
+        "1",
+        "--out",
+        "compared",
+    ],
     "report": ["report", "first"],
 }
 

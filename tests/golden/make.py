@@ -48,7 +48,14 @@ SMALL = ["--width", "8"]
 HALF = ["--mask", "0.5", "--epochs", "4"]
 VAL = ["--val", "0.3"]  # which makes a run calibrated
 CALIBRATED = ("lht", "hrn", "soft-labels", "c-hmcnn", "hiclass", "logistic")
-WIDTHS = {"hiclass": [], "logistic": [], "kt": [], "sgm": [], "hmcn": ["width=9", "hidden=9"], "hrn": ["width=9", "embedding=9"]}
+WIDTHS = {
+    "hiclass": [],
+    "logistic": [],
+    "kt": [],
+    "sgm": [],
+    "hmcn": ["width=9", "hidden=9"],
+    "hrn": ["width=9", "embedding=9"],
+}
 COMPARE = ["compare", "birds.npz", "--methods", "flat:width=8,lht:width=8", "--mask", "0.5", "--seeds", "3", "--epochs", "2"]
 COMPARE += ["--jobs", "1", "--out", "compare"]
 LOWSHOT = ["lowshot", "birds.npz", "--methods", "nn,ppa,lht:width=8", "--target", "3", "--groups", "2", "--shots", "1,2"]
@@ -59,7 +66,17 @@ RUNS = {
     "semi": ["birds.npz", "--semi", "both", "--ema", "0.9", *SMALL, *HALF, *VAL],
     "rules": ["birds.npz", "--rules", "crm", "top_down", "--select", "best", "--option", "width=8", *HALF, *VAL],
     "linear": ["birds.npz", "--backbone", "linear", "--method", "marginal", *SMALL, *HALF],
-    "pictures": ["pictures/pictures.csv", "--backbone", "small", "--no-pretrained", "--image-size", "16", *SMALL, "--epochs", "2"],
+    "pictures": [
+        "pictures/pictures.csv",
+        "--backbone",
+        "small",
+        "--no-pretrained",
+        "--image-size",
+        "16",
+        *SMALL,
+        "--epochs",
+        "2",
+    ],
 }
 CUT = {  # options, and after how many checkpoints the run is interrupted
     "epochs": (["--select", "best", "--val", "0.3", "--mask", "0.5", "--epochs", "5", *SMALL], 2),

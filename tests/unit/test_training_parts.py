@@ -19,14 +19,14 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from torchlht import TrainArgs, evaluate, load, train
-from torchlht.backbones import create_backbone
+from torchlht.answer.backbones import create_backbone
+from torchlht.answer.model import Model
 from torchlht.data.samples import Samples
 from torchlht.errors import DataError
-from torchlht.evaluation import run_set
-from torchlht.fitting import best_epoch, make_optimizer
-from torchlht.methods import Estimator, create_method, list_methods
-from torchlht.model import Model
-from torchlht.training import build, prepare, taught_samples
+from torchlht.heads.method import Estimator, create_method, list_methods
+from torchlht.learn.fitting import best_epoch, make_optimizer
+from torchlht.learn.training import build, prepare, taught_samples
+from torchlht.measure.evaluation import run_set
 from trees import quick, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
