@@ -26,7 +26,7 @@ from torchlht.errors import DataError
 from torchlht.heads.method import Estimator, create_method, list_methods
 from torchlht.learn.fitting import best_epoch, make_optimizer
 from torchlht.learn.training import build, prepare, taught_samples
-from torchlht.measure.evaluation import run_set
+from torchlht.measure.evaluation import run_inputs
 from trees import quick, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
@@ -220,30 +220,31 @@ def test_the_weights_of_the_last_epoch_are_kept_when_that_is_asked_for(
 
 
 @pytest.fixture
-def masked_run(embeddings: Path, tmp_path: Path) -> tuple[TrainArgs, Model]:
+def masked_run(embeddings: Path, tmp_path: Path) -> TrainArgs:
     """A run on masked labels with validation samples."""
     args = options(embeddings, tmp_path / "run", mask=0.5, val=0.3, epochs=1, batch_size=64)
-    return args, load(train(args))
+    train(args)
+    return args
 
 
-def test_each_part_of_a_runs_data_holds_its_samples(masked_run: tuple[TrainArgs, Model]) -> None:
+def test_each_part_of_a_runs_data_holds_its_samples(masked_run: TrainArgs) -> None:
     """Those it was tested on, those it did not test on (validation samples among them), and all."""
-    args, model = masked_run
+    args = masked_run
     with np.load(args.data) as file:
         x, labels, train_part = file["x"], file["y"], file["train"]
     parts = {"test": ~train_part, "train": train_part, "all": np.ones(len(x), dtype=bool)}
     assert args.out is not None
     for name, rows in parts.items():
-        found = run_set(args.out, model, None, name)
+        found = run_inputs(args.out, name).data
         np.testing.assert_array_equal(found.x, x[rows])
         np.testing.assert_array_equal(found.labels, labels[rows])
 
 
-def test_validation_samples_are_those_set_aside_with_the_labels_that_training_saw(masked_run: tuple[TrainArgs, Model]) -> None:
-    args, model = masked_run
+def test_validation_samples_are_those_set_aside_with_the_labels_that_training_saw(masked_run: TrainArgs) -> None:
+    args = masked_run
     assert args.out is not None
     rows = json.loads((args.out / "split.json").read_text())["val"]
-    found = run_set(args.out, model, None, "val")
+    found = run_inputs(args.out, "val").data
     with np.load(args.data) as file:
         np.testing.assert_array_equal(found.x, file["x"][rows])
         hidden, truth = (found.labels < 0).numpy(), file["y"][rows]
@@ -253,26 +254,29 @@ def test_validation_samples_are_those_set_aside_with_the_labels_that_training_sa
     np.testing.assert_array_equal(found.labels, prepare(args).samples.labels[rows])
 
 
-def test_other_data_without_such_a_part_is_used_whole(masked_run: tuple[TrainArgs, Model], tmp_path: Path) -> None:
-    args, model = masked_run
+def test_other_data_without_such_a_part_is_used_whole(masked_run: TrainArgs, tmp_path: Path) -> None:
+    args = masked_run
     assert args.out is not None
     with np.load(args.data) as file:
         arrays = dict(file)
     arrays["train"][:] = True
     np.savez(tmp_path / "other.npz", **arrays)
     for name in ("test", "val", "train", "all"):
-        assert len(run_set(args.out, model, tmp_path / "other.npz", name)) == 180
-    assert len(run_set(args.out, model, args.data, "test")) == 60
-    assert len(run_set(args.out, model, args.data, "val")) == 180
+        assert len(run_inputs(args.out, name, data=tmp_path / "other.npz").data) == 180
+    assert len(run_inputs(args.out, "test", data=args.data).data) == 60
+    assert len(run_inputs(args.out, "val", data=args.data).data) == 180
 
 
-def test_a_part_without_samples_and_samples_of_another_kind_are_told(embeddings: Path, pictures: Path, tmp_path: Path) -> None:
+def test_a_part_without_samples_and_samples_of_another_kind_are_told(
+    embeddings: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = train(options(embeddings, tmp_path / "run", epochs=1))
     model = load(run)
     with pytest.raises(DataError, match=r"no samples in its val part; .* train with --val 0\.1"):
-        run_set(run, model, None, "val")
+        run_inputs(run, "val")
     with pytest.raises(DataError, match=r"this run takes features \(\.npz\)"):
-        run_set(run, model, pictures, "all")
+        run_inputs(run, "all", data=pictures)
     model.preprocess = tiny_model(pretrained=False).preprocess
+    monkeypatch.setattr(Model, "from_pretrained", lambda *_, **__: model)
     with pytest.raises(DataError, match="this run takes pictures"):
-        run_set(run, model, embeddings, "all")
+        run_inputs(run, "all", data=embeddings)
