@@ -19,11 +19,13 @@ class Prediction:
             sigmoid per class gives each class its own probability, and a row need not sum to one.
         transitions: one per adjacent pair of levels for methods that have them, else empty.
         choice: (B, K) classes that are answered, where that is not simply the most probable one of each level.
+        sigmoid: levels with a sigmoid per class. Of other levels, rows that do not sum to one tell; saturated ones do sum.
     """
 
     log_probs: tuple[Tensor, ...]
     transitions: tuple[Transition, ...] = ()
     choice: Tensor | None = None
+    sigmoid: tuple[int, ...] = ()
 
     def probs(self, level: int) -> Tensor:
         """(B, C_k) probabilities at a level, 0 = finest."""
