@@ -14,6 +14,7 @@ session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProv
 about = json.loads(session.get_modelmeta().custom_metadata_map["torchlht"])
 levels, spec = about["hierarchy"]["levels"], about["preprocess"]  # levels are fine first, as the outputs are
 threshold = about["threshold"]["value"] if about["threshold"] else 0.0
+kinds = about["kinds"] if "kinds" in about else [about["kind"]] * len(levels)  # earlier files have one for all levels
 if about["rule"] != "argmax":
     sys.exit(f"{about['method']} answers {about['rule']}, which this example does not; lht predict does")
 
@@ -29,16 +30,17 @@ def prepare(path):
     return ((pixels - np.float32(spec["mean"])) / np.float32(spec["std"])).transpose(2, 0, 1)[None]
 
 
-def calibrated(log_p, temperature):
+def calibrated(log_p, temperature, kind):
     """Probabilities at a level's temperature: a distribution, or one for each class by itself."""
-    odds = log_p if about["kind"] == "softmax" else log_p - np.log(-np.expm1(np.minimum(log_p, -1e-7)))
-    scaled = np.exp((odds - odds.max(axis=1, keepdims=True)) / temperature)
-    return scaled / scaled.sum(axis=1, keepdims=True) if about["kind"] == "softmax" else 1 / (1 + np.exp(-odds / temperature))
+    if kind == "sigmoid":
+        return 1 / (1 + np.exp((np.log(-np.expm1(np.minimum(log_p, -1e-7))) - log_p) / temperature))
+    scaled = np.exp((log_p - log_p.max(axis=1, keepdims=True)) / temperature)
+    return scaled / scaled.sum(axis=1, keepdims=True)
 
 
 for name in sys.argv[2:]:
     outputs = session.run(None, {"input": prepare(name) if spec else np.load(name)["x"].astype(np.float32)})
-    probabilities = [calibrated(*pair) for pair in zip(outputs, about["temperatures"], strict=True)]
+    probabilities = [calibrated(*level) for level in zip(outputs, about["temperatures"], kinds, strict=True)]
     for i in range(len(outputs[0])):
         answer = "nothing is sure enough"
         for level, p in reversed(list(zip(levels, probabilities, strict=True))):  # coarse to fine: the deepest one stays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -258,7 +259,7 @@ def said(source: str, label: str | None, level: str | None, probability: float |
     return f"{source}: {label} ({level}, {100 * (probability or 0):.0f} %)" if label else f"{source}: nothing is sure enough"
 
 
-@pytest.mark.parametrize("name", ["lht", "c-hmcnn"])
+@pytest.mark.parametrize("name", ["lht", "c-hmcnn", "hrn"])
 def test_the_example_answers_as_the_run_does_for_features(name: str, bare: Path, cases: Callable[[str], Case], tmp_path: Path):
     case, file = cases(name), tmp_path / "x.npz"
     x = samples(case.model, 40)
@@ -266,6 +267,25 @@ def test_the_example_answers_as_the_run_does_for_features(name: str, bare: Path,
     answers = [named.answer(risk=case.risk) for named in case.model.predict(x)]
     expected = [said(f"{file} row {i}", a.label, a.level, a.probability) for i, a in enumerate(answers)]
     assert alone(bare, str(EXAMPLE), str(case.file), str(file)).splitlines() == expected
+
+
+def test_files_of_the_first_format_scale_all_levels_alike(bare: Path, cases: Callable[[str], Case], tmp_path: Path):
+    case, file, x = cases("hrn"), tmp_path / "old.onnx", tmp_path / "x.npz"
+    proto = onnx.load(case.file)
+    about = json.loads(proto.metadata_props[0].value)
+    for level in about["calibration"]["levels"]:
+        level.pop("kind")
+    about |= {"format": 1, "kind": "sigmoid", "calibration": about["calibration"] | {"kind": "sigmoid"}}
+    assert about.pop("kinds") == ["softmax", "sigmoid", "sigmoid"]
+    proto.metadata_props[0].value = json.dumps(about)
+    onnx.save(proto, file)
+    found, features = OnnxModel.read(file), samples(case.model, 40)
+    assert found.calibration is not None
+    assert found.calibration.kinds == ("sigmoid",) * 3
+    np.savez(x, x=features.numpy())
+    answers = [named.answer_at(found.wanted) for named in found.predict(features)]
+    expected = [said(f"{x} row {i}", a.label, a.level, a.probability) for i, a in enumerate(answers)]
+    assert alone(bare, str(EXAMPLE), str(file), str(x)).splitlines() == expected
 
 
 def test_the_example_leaves_other_rules_alone(bare: Path, cases: Callable[[str], Case]):

@@ -60,7 +60,7 @@ def test_calibration_keeps_the_order_of_classes_and_minimises_the_likelihood(tre
     log_probs = tuple(torch.log_softmax(normal(rng, 30, n, scale=3.0), dim=1) for n in tree.sizes)
     labels = filled(tree, rng, 30)
     found = fit_calibration(Prediction(log_probs), labels, tree)
-    assert found.kind == "softmax"
+    assert found.kinds == ("softmax",) * len(tree)
     for k, (before, after) in enumerate(zip(log_probs, found.apply(Prediction(log_probs)).log_probs, strict=True)):
         assert torch.equal(before.argmax(dim=1), after.argmax(dim=1))
         torch.testing.assert_close(after.exp().sum(dim=1), torch.ones(30, dtype=after.dtype))
@@ -233,6 +233,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     again = Calibration.read(tmp_path)
     assert again is not None
     assert (again.temperatures, again.samples, again.source) == (found.temperatures, found.samples, "here")
+    assert again.kinds == found.kinds
     assert again.threshold(0.9, "path") == found.threshold(0.9, "path")
     (tmp_path / FILE).write_text("{}")
     with pytest.raises(RunError, match="lht calibrate writes it anew"):

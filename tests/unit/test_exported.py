@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torchlht.answer.backbones import create_backbone
-from torchlht.answer.calibration import Calibration, fit_calibration, kind_of
+from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.exported import write
 from torchlht.answer.exported.metadata import describe, output_names, own_rule, parse
 from torchlht.answer.exported.quiet import first_line, quietly
@@ -36,11 +36,15 @@ from trees import paths, random_hierarchy, random_method
 TREE = random_hierarchy(np.random.default_rng(0), (6, 3, 2))
 
 
+def described(model: Model, asked: Wanted | None = None) -> dict[str, Any]:
+    return describe(model, model.look(samples(model, 3)), asked or Wanted())
+
+
 class Echo(Exported):
     """Says what a function says."""
 
     def __init__(self, model: Model, says: Callable[[Tensor], Sequence[Tensor]]) -> None:
-        super().__init__(describe(model, "softmax", Wanted()), "echo")
+        super().__init__(described(model), "echo")
         self.says = says
 
     def run(self, x: Tensor) -> Sequence[Tensor]:
@@ -60,7 +64,7 @@ def calibrated(model: Model) -> Calibration:
 
 def again(model: Model, asked: Wanted | None = None) -> Exported:
     """A model's description through JSON and back."""
-    text = json.dumps(describe(model, "softmax", asked or Wanted()), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(described(model, asked), ensure_ascii=False, allow_nan=False)
     found = Echo(model, lambda x: model.look(x).log_probs)
     Exported.__init__(found, parse(text, "file"), "file")
     return found
@@ -110,16 +114,39 @@ def test_the_own_way_of_answering_is_a_rule(name: str, rule: str):
     assert torch.equal(found.look(x).chosen(), model.look(x).chosen())
 
 
-@pytest.mark.parametrize(("name", "kind"), [("hrn", "sigmoid"), ("c-hmcnn", "sigmoid"), ("lht", "softmax"), ("kt", "softmax")])
-def test_the_kind_of_probabilities_is_found(name: str, kind: str):
-    assert kind_of(model_of(name).look(torch.randn(20, 5)).log_probs) == kind
+@pytest.mark.parametrize(("name", "fine", "coarse"), [("hrn", "softmax", "sigmoid"), ("c-hmcnn", "sigmoid", "sigmoid")])
+def test_the_kinds_of_probabilities_are_kept_per_level(name: str, fine: str, coarse: str):
+    model = model_of(name)
+    assert described(model)["kinds"] == [fine, coarse, coarse]
+    model.calibration = calibrated(model)
+    assert described(model)["kinds"] == [fine, coarse, coarse]
+    found = again(model).calibration
+    assert found is not None
+    assert found.kinds == model.calibration.kinds
+
+
+def test_a_file_of_the_first_format_scales_all_levels_alike():
+    model = model_of("hrn")
+    model.calibration = dataclasses.replace(calibrated(model), kinds=("sigmoid",) * 3)  # as it was found then
+    values = described(model)
+    del values["kinds"]
+    for level in values["calibration"]["levels"]:
+        del level["kind"]
+    values |= {"format": 1, "kind": "sigmoid"}
+    values["calibration"]["kind"] = "sigmoid"
+    found = Echo(model, lambda x: model.look(x).log_probs)
+    Exported.__init__(found, parse(json.dumps(values), "file"), "file")
+    assert found.calibration is not None
+    assert found.calibration.kinds == ("sigmoid",) * 3
+    x = torch.randn(4, 5).numpy()
+    assert found.predict(x) == model.predict(x)
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 
 def without(*keys: str) -> dict[str, Any]:
-    kept = describe(model_of(), "softmax", Wanted())
+    kept = described(model_of())
     inner = kept
     for key in keys[:-1]:
         inner = inner[key]
@@ -134,7 +161,7 @@ def test_metadata_that_are_not_whole(keys: tuple[str, ...]):
 
 
 def test_a_faulty_tree_is_named_with_its_file():
-    kept = describe(model_of(), "softmax", Wanted())
+    kept = described(model_of())
     kept["hierarchy"]["levels"][0]["parents"][0] = 9
     with pytest.raises(HierarchyError, match=r"birds.onnx: .*outside 0…2"):
         OnnxModel(None, kept, "birds.onnx")
@@ -147,8 +174,8 @@ def test_damaged_metadata(text: str):
 
 
 def test_metadata_of_a_later_format():
-    with pytest.raises(RunError, match=r"written by torchlht 9.1 in format 2; update torchlht"):
-        parse('{"format": 2, "torchlht": "9.1"}', "f")
+    with pytest.raises(RunError, match=r"written by torchlht 9.1 in format 3; update torchlht"):
+        parse('{"format": 3, "torchlht": "9.1"}', "f")
 
 
 def foreign_onnx(path: Path) -> None:
@@ -332,9 +359,9 @@ def test_the_summary_says_what_is_in_the_file(tmp_path: Path):
     path = tmp_path / "a.onnx"
     path.write_bytes(bytes(1_234_567))
     model = model_of()
-    plain = summary(Written(path, describe(model, "softmax", Wanted()), 3.1e-7))
+    plain = summary(Written(path, described(model), 3.1e-7))
     levels = "level1 2 › level2 3 › level3 6"
     assert plain == f"{path} · 1.2 MB · {levels} · probabilities as in the run to 3e-07 · not calibrated · no threshold"
     model.calibration = calibrated(model)
-    said = summary(Written(path, describe(model, "softmax", Wanted(0.8312, "risk 0.05")), 0.0))
+    said = summary(Written(path, described(model, Wanted(0.8312, "risk 0.05")), 0.0))
     assert said.endswith("to 0e+00 · calibrated · threshold 0.831 (risk 0.05)")

@@ -116,4 +116,4 @@ def join(parts: Sequence[Prediction]) -> Prediction:
     """Predictions of several batches as one, without transitions and scores."""
     levels = tuple(torch.cat([p.log_probs[k].cpu() for p in parts]) for k in range(len(parts[0].log_probs)))
     choices = [p.choice.cpu() for p in parts if p.choice is not None]
-    return Prediction(levels, choice=torch.cat(choices) if choices else None)
+    return Prediction(levels, choice=torch.cat(choices) if choices else None, sigmoid=parts[0].sigmoid)

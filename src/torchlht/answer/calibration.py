@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -44,21 +43,21 @@ class Calibration:
     Attributes:
         temperatures: one per level, fine first; 1 where there were too few labels to tell.
         samples: how many labels each level had, fine first.
-        kind: whether a level is a distribution (`softmax`) or has a probability for each class (`sigmoid`).
+        kinds: per level, fine first, whether it is a distribution (`softmax`) or has a probability per class (`sigmoid`).
         risks: for each rule of answering, how often its answers are wrong at each threshold.
         source: which samples these were.
     """
 
     temperatures: tuple[float, ...]
     samples: tuple[int, ...]
-    kind: Kind = "softmax"
+    kinds: tuple[Kind, ...]
     risks: dict[str, RiskCurve] = field(default_factory=dict)
     source: str = ""
 
     def apply(self, prediction: Prediction) -> Prediction:
         """The same prediction with calibrated probabilities. Transitions, which led to other ones, are left out."""
-        log_probs = tuple(scaled(log_p, t, self.kind) for log_p, t in zip(prediction.log_probs, self.temperatures, strict=True))
-        return dataclasses.replace(prediction, log_probs=log_probs, transitions=())
+        levels = zip(prediction.log_probs, self.temperatures, self.kinds, strict=True)
+        return dataclasses.replace(prediction, log_probs=tuple(scaled(*level) for level in levels), transitions=())
 
     def threshold(self, risk: float, rule: Rule = "own", *, strict: bool = False) -> float:
         """The threshold that keeps the share of wrong answers under `risk`; see `RiskCurve.threshold`."""
@@ -68,21 +67,19 @@ class Calibration:
 
     def to_dict(self, hierarchy: Hierarchy) -> dict[str, Any]:
         """Plain values: levels coarse → fine."""
-        levels = [
-            {"name": hierarchy.levels[k], "temperature": self.temperatures[k], "samples": self.samples[k]}
-            for k in hierarchy.top_down
-        ]
+        columns = zip(hierarchy.levels, self.kinds, self.temperatures, self.samples, strict=True)
+        levels = [dict(zip(("name", "kind", "temperature", "samples"), level, strict=True)) for level in columns][::-1]
         risks = {rule: curve.to_dict() for rule, curve in self.risks.items()}
-        return {"source": self.source, "kind": self.kind, "levels": levels, "risk": risks}
+        return {"source": self.source, "levels": levels, "risk": risks}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Calibration:
-        """The inverse of `to_dict`."""
+        """The inverse of `to_dict`. One kind for all levels, as it once was, is kept: risks were measured with it."""
         levels = values["levels"][::-1]
         return cls(
             temperatures=tuple(float(level["temperature"]) for level in levels),
             samples=tuple(int(level["samples"]) for level in levels),
-            kind=values["kind"],
+            kinds=tuple(level["kind"] if "kind" in level else values["kind"] for level in levels),
             risks={rule: RiskCurve.from_dict(curve) for rule, curve in values["risk"].items()},
             source=values["source"],
         )
@@ -103,7 +100,9 @@ class Calibration:
 
 
 def scaled(log_p: Tensor, temperature: float, kind: Kind) -> Tensor:
-    """Log-probabilities at a temperature."""
+    """Log-probabilities at a temperature; at 1 as they are."""
+    if temperature == 1:
+        return log_p
     if kind == "softmax":
         return torch.log_softmax(log_p / temperature, dim=1)
     return F.logsigmoid(_logit(log_p) / temperature)
@@ -127,17 +126,13 @@ def fit_calibration(prediction: Prediction, labels: Tensor, hierarchy: Hierarchy
     Raises:
         DataError: when there is nothing to learn from.
     """
-    log_probs, labels = [log_p.detach().double().cpu() for log_p in prediction.log_probs], labels.cpu()
+    labels = labels.cpu()
     if not (labels >= 0).any():
         raise DataError("no sample to calibrate on has a label")
-    kind = kind_of(log_probs)
-    known = [labels[:, k] >= 0 for k in range(len(hierarchy))]
-    counts = tuple(int(rows.sum()) for rows in known)
-    temperatures = tuple(
-        temperature(log_p[rows], labels[rows, k], kind) if n >= FEW else 1.0
-        for k, (log_p, rows, n) in enumerate(zip(log_probs, known, counts, strict=True))
-    )
-    found = Calibration(temperatures, counts, kind, {}, source)
+    kinds, counts = kinds_of(prediction), tuple((labels >= 0).sum(dim=0).tolist())
+    levels = zip(prediction.log_probs, labels.unbind(1), kinds, counts, strict=True)
+    temperatures = tuple(temperature(log_p, y, kind) if n >= FEW else 1.0 for log_p, y, kind, n in levels)
+    found = Calibration(temperatures, counts, kinds, {}, source)
     return dataclasses.replace(found, risks=_risks(found.apply(prediction), labels, hierarchy))
 
 
@@ -151,16 +146,17 @@ def _risks(calibrated: Prediction, labels: Tensor, hierarchy: Hierarchy) -> dict
     return found
 
 
-def kind_of(log_probs: Sequence[Tensor]) -> Kind:
-    """Whether every row of every level sums to one, or each class has a probability of its own."""
-    sums = (torch.logsumexp(log_p, dim=1) for log_p in log_probs)
-    return "softmax" if all(bool((one.abs() < 1e-3).all()) for one in sums) else "sigmoid"
+def kinds_of(prediction: Prediction) -> tuple[Kind, ...]:
+    """Per level `sigmoid` where the prediction says so or a row does not sum to one; else it is a distribution."""
+    whole = [bool((torch.logsumexp(log_p, dim=1).abs() < 1e-3).all()) for log_p in prediction.log_probs]
+    return tuple("softmax" if sums and k not in prediction.sigmoid else "sigmoid" for k, sums in enumerate(whole))
 
 
 def temperature(log_p: Tensor, labels: Tensor, kind: Kind) -> float:
-    """The temperature with the least negative log-likelihood of (n,) labels under (n, C) log-probabilities."""
-    floor = log_p.clamp(min=-1e4)  # a probability of 0 would make every temperature infinitely bad
-    truth = labels.unsqueeze(1)
+    """The temperature with the least negative log-likelihood of (n,) labels, those known, under (n, C) log-probabilities."""
+    known = labels >= 0
+    floor = log_p.detach().cpu()[known].double().clamp(min=-1e4)  # with a probability of 0 all would be infinitely bad
+    truth = labels[known].unsqueeze(1)
 
     def cost(log_t: float) -> float:
         t = float(np.exp(log_t))

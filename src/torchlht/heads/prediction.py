@@ -20,12 +20,14 @@ class Prediction:
         transitions: one per adjacent pair of levels for methods that have them, else empty.
         choice: (B, K) classes that are answered, where that is not simply the most probable one of each level.
         scores: (B, C_1) what a rule of answering ranks the finest classes by, where that is not their probability.
+        sigmoid: levels with a sigmoid per class. Of other levels, rows that do not sum to one tell; saturated ones do sum.
     """
 
     log_probs: tuple[Tensor, ...]
     transitions: tuple[Transition, ...] = ()
     choice: Tensor | None = None
     scores: Tensor | None = None
+    sigmoid: tuple[int, ...] = ()
 
     def probs(self, level: int) -> Tensor:
         """(B, C_k) probabilities at a level, 0 = finest."""
@@ -40,7 +42,7 @@ class Prediction:
     def first(self, count: int) -> Prediction:
         """Of the first so many samples, without transitions."""
         choice = None if self.choice is None else self.choice[:count]
-        return Prediction(tuple(log_p[:count] for log_p in self.log_probs), choice=choice)
+        return Prediction(tuple(log_p[:count] for log_p in self.log_probs), choice=choice, sigmoid=self.sigmoid)
 
     def ranked(self, k: int) -> Tensor:
         """(B, k) finest classes, or all when there are fewer: the answer first, the others by `scores`, else by probability."""

@@ -1,13 +1,14 @@
 """What travels in an exported file beside the network: one JSON object under the key `torchlht`.
 
-format, torchlht       1, and the version that wrote it
+format, torchlht       2, and the version that wrote it
 method, backbone       names
 input                  {"kind": "picture" or "features", "shape": ["batch", 3, size, size] or ["batch", width]}, float32
 outputs, order         names of the levels, one output each; "fine first". Each gives log-probabilities (batch, classes)
 preprocess             as in config.yaml; null where the inputs are features
 hierarchy              the content of hierarchy.json
 calibration            the content of calibration.json; null where there is none
-temperatures, kind     per output, 1 without calibration; whether they scale a `softmax` or a `sigmoid`: `answer.calibration`
+temperatures, kinds    per output: 1 without calibration; `softmax` or `sigmoid`, which is scaled, see `answer.calibration`
+                       (format 1: one `kind` for all of them)
 rule                   how classes are chosen: argmax, backtrack or top_down, see `answer.rules`
 threshold              {"value": …, "promise": "confidence 0.9"}: what the probability of an answer has to reach; or null
 """
@@ -18,23 +19,24 @@ import importlib.metadata
 import json
 from typing import Any
 
-from torchlht.answer.calibration import Kind
+from torchlht.answer.calibration import kinds_of
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
 from torchlht.errors import RunError
 from torchlht.heads.method import Method
 from torchlht.heads.methods.hiclass import HiClass
 from torchlht.heads.methods.soft_labels import SoftLabels
+from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Rule
 
-KEY, FORMAT = "torchlht", 1
+KEY, FORMAT = "torchlht", 2
 FILE = f"{KEY}.json"  # inside a .pt2
 INPUT = "input"
 
 
-def describe(model: Model, kind: Kind, asked: Wanted) -> dict[str, Any]:
-    """The object for a model; `kind` is that of its probabilities, unless its calibration knows."""
+def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
+    """The object for a model; what it `said` of some samples tells the kinds of its levels, unless its calibration does."""
     tree, spec, calibration = model.hierarchy, model.preprocess, model.calibration
     return {
         "format": FORMAT,
@@ -48,7 +50,7 @@ def describe(model: Model, kind: Kind, asked: Wanted) -> dict[str, Any]:
         "hierarchy": tree.to_dict(),
         "calibration": calibration.to_dict(tree) if calibration else None,
         "temperatures": list(calibration.temperatures) if calibration else [1.0] * len(tree),
-        "kind": calibration.kind if calibration else kind,
+        "kinds": list(calibration.kinds if calibration else kinds_of(said)),
         "rule": own_rule(model.method),
         "threshold": {"value": asked.threshold, "promise": asked.promise} if asked.promise else None,
     }
@@ -78,7 +80,7 @@ def parse(text: str, source: str) -> dict[str, Any]:
         version = int(values["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{source}: what lht export kept in it is damaged ({error!r}); export it again") from error
-    if version != FORMAT:
+    if version not in range(1, FORMAT + 1):
         raise RunError(
             f"{source}: written by torchlht {values.get('torchlht')} in format {version}; update torchlht to read it"
         )

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchlht.answer.calibration import kind_of
 from torchlht.answer.exported.metadata import FILE, INPUT, KEY, describe, output_names, own_rule, sample_shape
 from torchlht.answer.exported.quiet import first_line, quietly
 from torchlht.answer.exported.read import Exported, OnnxModel, TorchProgram
@@ -84,7 +83,7 @@ def write_exported(
     asked = wanted(confidence, risk, "own", model.calibration, strict=strict)
     said = model.look(samples(model, 8))
     check_rule(model, said)
-    metadata = describe(model, kind_of(said.log_probs), asked)
+    metadata = describe(model, said, asked)
     text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
     write, read = FORMATS[to]
     what = f"method {model.method.name} on backbone {model.backbone.name}"

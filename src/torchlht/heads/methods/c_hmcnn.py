@@ -74,7 +74,8 @@ class CHMCNN(Method):
             index = self.parents(k).expand_as(constrained[-1])
             constrained.append(own.scatter_reduce(1, index, constrained[-1], "amax"))  # own and the largest child
         log_probs = tuple(F.logsigmoid(z) for z in constrained)
-        return ConstrainedPrediction(log_probs, free=free, constrained=tuple(constrained))
+        levels = tuple(range(len(free)))
+        return ConstrainedPrediction(log_probs, sigmoid=levels, free=free, constrained=tuple(constrained))
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
         """Binary cross-entropy under the constraint, over known levels."""

@@ -100,7 +100,8 @@ class HMCN(Method):
         local_logits = tuple(local[::-1])  # fine first from here on
         global_logits = torch.split(widened(self.everywhere(state)), list(self.hierarchy.sizes), dim=1)
         log_probs = tuple(self._mixed(a, b) for a, b in zip(local_logits, global_logits, strict=True))
-        return HMCNPrediction(log_probs, local_logits=local_logits, global_logits=global_logits)
+        levels = tuple(range(len(local))) if self.activation == "sigmoid" else ()
+        return HMCNPrediction(log_probs, sigmoid=levels, local_logits=local_logits, global_logits=global_logits)
 
     def _mixed(self, local: Tensor, everywhere: Tensor) -> Tensor:
         """log of the mixture of the two outputs' probabilities."""

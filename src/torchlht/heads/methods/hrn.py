@@ -68,7 +68,8 @@ class HRN(Method):
         residual.reverse()
         logits = [widened(head(r)) for head, r in zip(self.heads, residual, strict=True)]
         fine = torch.log_softmax(widened(self.finest(residual[0])), dim=1)
-        return StatePrediction((fine, *map(F.logsigmoid, logits[1:])), nodes=tuple(map(torch.sigmoid, logits)))
+        log_probs, nodes = (fine, *map(F.logsigmoid, logits[1:])), tuple(map(torch.sigmoid, logits))
+        return StatePrediction(log_probs, sigmoid=tuple(range(1, len(logits))), nodes=nodes)
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
         """The states' likelihood of the deepest known label, and cross-entropy of the finest."""

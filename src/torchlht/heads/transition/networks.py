@@ -119,17 +119,14 @@ class LowRank(TransitionNetwork):
 
     def forward(self, features: Tensor) -> Transition:
         """(B, d) features to one transition per sample."""
-        left = (
-            None
-            if self.chosen == "truncated"
-            else widened(self.left(features)).view(features.shape[0], self.columns, self.rank)
-        )
-        right = widened(self.right(features)).view(features.shape[0], self.rows, self.rank)
+        batch, prior = features.shape[0], self.placed(features.device)
+        left = None if self.chosen == "truncated" else widened(self.left(features)).view(batch, self.columns, self.rank)
+        right = widened(self.right(features)).view(batch, self.rows, self.rank)
         if left is None:
-            return TruncatedTransition(features, self.left, right, self.gamma, self.parents, self.most, self._note)
+            return TruncatedTransition(features, self.left, right, self.gamma, prior, self.most, self._note)
         if self.chosen == "tiled":
-            return TiledTransition(left, right, self.gamma, self.placed(left.device), self.confused)
-        return LowRankTransition(left, right, self.gamma, self.placed(left.device))
+            return TiledTransition(left, right, self.gamma, prior, self.confused)
+        return LowRankTransition(left, right, self.gamma, prior)
 
     def placed(self, device: torch.device) -> Prior:
         """Where the prior is, on a device."""

@@ -39,10 +39,13 @@ class Columns(NamedTuple):
 
     def count(self, log_p: Tensor) -> int:
         """The number for a batch (B, C_{k-1})."""
-        if self.tail is None:
-            return min(self.most, log_p.shape[1])
+        return min(self.most if self.tail is None else int(self.needed(log_p, self.tail)), log_p.shape[1])
+
+    @staticmethod
+    def needed(log_p: Tensor, tail: float) -> Tensor:
+        """The number () for a mass that is left out, where it can be had; else one too many."""
         kept = log_p.detach().exp().sort(dim=1, descending=True).values.cumsum(dim=1)
-        return min(int((kept < 1 - self.tail).sum(dim=1).max()) + 1, log_p.shape[1])
+        return (kept < 1 - tail).sum(dim=1).max() + 1
 
 
 USUAL = Columns()
@@ -57,7 +60,7 @@ class TruncatedTransition(Transition):
         layer: gives the rows of L, s for each column.
         right: Q, (B, rows, s)
         gamma: weight of the tree.
-        parents: (C_{k-1},) row of each column's parent.
+        prior: where each column's parent is.
         columns: how many columns are done.
         note: is told the mass (B,) of those that were not.
         tail: that mass, after `propagate`.
@@ -67,7 +70,7 @@ class TruncatedTransition(Transition):
     layer: nn.Linear
     right: Tensor
     gamma: Tensor
-    parents: Tensor
+    prior: Prior
     columns: Columns = USUAL
     note: Callable[[Tensor], None] | None = None
     tail: Tensor | None = None
@@ -75,18 +78,29 @@ class TruncatedTransition(Transition):
     def propagate(self, log_p: Tensor) -> Tensor:
         """See `Transition.propagate`."""
         with without_autocast(log_p):
+            if self.columns.tail is not None and torch.compiler.is_exporting():
+                return self._sorted(log_p, self.columns.tail)
             count = self.columns.count(log_p)
             if count > WHOLE * log_p.shape[1]:
                 self._left_out(log_p.new_zeros(log_p.shape[0]))
                 return self.whole().propagate(log_p)
             best = log_p.topk(count, dim=1)
-            scale = log_p.detach().amax(dim=1, keepdim=True)
-            rest = torch.exp(log_p - scale).scatter(1, best.indices, 0.0)  # (B, C_{k-1})
-            by_tree = torch.zeros_like(self.right[:, :, 0]).index_add(1, self.parents, rest)
-            self._left_out((rest.detach().sum(dim=1, keepdim=True) * scale.exp()).squeeze(1))
-            tiny = torch.finfo(log_p.dtype).tiny  # where no child is left: nothing from the tree, and no gradient
-            learned = self._learned(best.indices, best.values)
-            return torch.logaddexp(learned, by_tree.clamp(min=tiny).log() + scale)
+            rest = log_p.exp().scatter(1, best.indices, 0.0)  # (B, C_{k-1})
+            self._left_out(rest.detach().sum(dim=1))
+            return torch.logaddexp(self._learned(best.indices, best.values), self._by_tree(rest))
+
+    def _sorted(self, log_p: Tensor, tail: float) -> Tensor:
+        """The same over all columns, most of them masked: for exporters, whose shapes cannot depend on the data."""
+        best, count = log_p.sort(dim=1, descending=True), self.columns.needed(log_p, tail)
+        done = (torch.arange(log_p.shape[1], device=log_p.device) < count) | (count > WHOLE * log_p.shape[1])
+        rest = torch.zeros_like(log_p).scatter(1, best.indices, best.values.exp().masked_fill(done, 0.0))
+        learned = self._learned(best.indices, best.values.masked_fill(~done, -torch.inf))
+        return torch.logaddexp(learned, self._by_tree(rest))
+
+    def _by_tree(self, rest: Tensor) -> Tensor:
+        """log of what parents (B, rows) get from columns (B, C_{k-1}) that are left out."""
+        sums = torch.zeros_like(self.right[:, :, 0]).index_add(1, self.prior.rows, rest)
+        return sums.clamp(min=torch.finfo(rest.dtype).tiny).log()  # where no child is left: nothing, and no gradient
 
     def _left_out(self, tail: Tensor) -> None:
         self.tail = tail
@@ -96,7 +110,7 @@ class TruncatedTransition(Transition):
     def _learned(self, chosen: Tensor, log_p: Tensor) -> Tensor:
         """log Σ_j T_ij p_j over chosen columns: (B, rows) from (B, M)."""
         left = self._left(chosen)
-        rows = self.parents[chosen]
+        rows = self.prior.rows[chosen]
         flat = rows * chosen.shape[1] + torch.arange(chosen.shape[1], device=chosen.device)
         gamma = self.gamma.to(left.dtype)
         if torch.compiler.is_exporting():
@@ -107,7 +121,7 @@ class TruncatedTransition(Transition):
 
     def _left(self, chosen: Tensor) -> Tensor:
         """The rows of L for columns (B, M): (B, M, s)."""
-        rank, all_of_them = self.right.shape[2], len(self.parents)
+        rank, all_of_them = self.right.shape[2], len(self.prior.rows)
         if all_of_them <= MANY * chosen.shape[1]:
             left = widened(self.layer(self.features)).view(-1, all_of_them, rank)
             return left.gather(1, chosen.unsqueeze(2).expand(-1, -1, rank))
@@ -124,21 +138,20 @@ class TruncatedTransition(Transition):
 
     def confusion(self, kind: Confusion) -> Tensor:
         """See `Transition.confusion`; estimated from columns drawn for this batch, the same for all its samples."""
-        rank, count = self.right.shape[2], len(self.parents)
-        drawn = torch.randperm(count, device=self.parents.device)[:DRAWN]
+        rank, parents = self.right.shape[2], self.prior.rows
+        drawn = torch.randperm(len(parents), device=parents.device)[:DRAWN]
         rows = (drawn.unsqueeze(1) * rank + torch.arange(rank, device=drawn.device)).flatten()  # of the layer
         bias = None if self.layer.bias is None else self.layer.bias[rows]
         with without_autocast(self.right):
             left = F.linear(self.features.to(self.layer.weight.dtype), F.embedding(rows, self.layer.weight), bias)
-            flat = self.parents[drawn] * len(drawn) + torch.arange(len(drawn), device=drawn.device)
+            flat = parents[drawn] * len(drawn) + torch.arange(len(drawn), device=drawn.device)
             made = logits(widened(left).view(-1, len(drawn), rank), self.right, self.gamma, flat)
             return CONFUSION[kind](torch.log_softmax(made, dim=1))
 
     def whole(self) -> LowRankTransition:
         """The same transition with all its columns, in tiles."""
-        left = widened(self.layer(self.features)).view(self.right.shape[0], len(self.parents), self.right.shape[2])
-        columns = torch.arange(len(self.parents), device=self.parents.device)
-        return TiledTransition(left, self.right, self.gamma, Prior.of(self.parents, columns, len(columns)))
+        left = widened(self.layer(self.features)).view(self.right.shape[0], len(self.prior.rows), self.right.shape[2])
+        return TiledTransition(left, self.right, self.gamma, self.prior)
 
     def log_matrix(self) -> Tensor:
         """See `Transition.log_matrix`: of the learned transition, all columns of it."""
