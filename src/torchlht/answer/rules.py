@@ -63,19 +63,24 @@ def path(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
 
 
 def crm(log_probs: tuple[Tensor, ...], hierarchy: Hierarchy) -> Tensor:
-    """(B, K) the finest class c with the least Σ_i p_i d(i, c), and its ancestors; d is the height of the common ancestor.
+    """(B, K) the finest class c with the least Σ_i p_i d(i, c), and its ancestors; d is the height of the common ancestor."""
+    return ancestors_of(crm_scores(log_probs[0], hierarchy).argmax(dim=1), hierarchy)
 
-    d counts the levels on which two classes have different ancestors, so the risk of c is Σ_k (1 - P_k[ancestor of c]), with
-    P_k the sum of p¹ over a class's descendants: linear in the classes, no matrix of distances.
+
+def crm_scores(log_p: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(B, C_1) what crm ranks finest classes by: the number of levels less Σ_i p_i d(i, c).
+
+    d counts the levels on which two classes have different ancestors, so this is Σ_k P_k[ancestor of c], with P_k the sum of p
+    over a class's descendants: linear in the classes, no matrix of distances.
     """
-    log_p = torch.log_softmax(log_probs[0], dim=1)  # a distribution already, unless the method has a sigmoid per class
+    log_p = torch.log_softmax(log_p, dim=1)  # a distribution already, unless the method has a sigmoid per class
     mass = [log_p]
     for k in range(len(hierarchy) - 1):
         mass.append(sum_children(mass[-1], _parents(hierarchy, k, log_p), hierarchy.sizes[k + 1]))
     saved = mass[-1].exp()
     for k in reversed(range(len(hierarchy) - 1)):
         saved = mass[k].exp() + saved[:, _parents(hierarchy, k, log_p)]  # (B, C_k)
-    return ancestors_of(saved.argmax(dim=1), hierarchy)
+    return saved
 
 
 RULES: dict[str, Callable[[tuple[Tensor, ...], Hierarchy], Tensor]] = {
