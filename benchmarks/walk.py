@@ -104,9 +104,13 @@ class Walk:
 def follow(name: str) -> None:
     """Print what one command runs, as JSON."""
     walk = Walk()
-    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
-        with redirect_stdout(nowhere), redirect_stderr(nowhere):
-            walk.run(COMMANDS[name], Path(folder))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Path(os.devnull).open("w") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
+        walk.run(COMMANDS[name], Path(folder))
     print(json.dumps(sorted(walk.seen)))
 
 

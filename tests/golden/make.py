@@ -138,7 +138,7 @@ def cut_short(words: list[str], checkpoints: int) -> None:
     try:
         main(words)
     except SystemExit as stop:
-        assert stop.code == 130
+        assert stop.code == 130  # noqa: PT017 - not a test
     finally:
         Path.replace = replace  # type: ignore[method-assign]
     assert len(written) == checkpoints

@@ -32,7 +32,7 @@ def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def assert_same(found: Any, expected: Any, where: str = "") -> None:
-    """Equal, floats to 1e-5; something may be added to a mapping. Times, and figures that were settled since, are passed over."""
+    """Equal, floats to 1e-5; something may be added to a mapping. Times, and figures settled since, are passed over."""
     if isinstance(expected, dict):
         assert expected.keys() <= found.keys(), where
         for key in expected.keys() - TIMES - SETTLED:

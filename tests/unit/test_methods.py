@@ -52,7 +52,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "hrn": [{}],
     "hxe": [{}, {"alpha": 0.0}],
     "implied": BOTH_FEATURES,
-    "kt": [{}, {"start": "normal"}],
+    "kt": [{}, {"start": "normal", "variance": 1e-4}],
     "lht": LHT,
     "lht-c2f": CONFUSED,
     "lht-full": [{}],

@@ -5,9 +5,10 @@
 
 What is known of the finer levels so takes part in every coarser one. There is no neck: heads read the features as given.
 
-All layers start from N(0, 0.0001), read as mean and variance: a standard deviation of 0.01. Three such layers in a row pass so
-little on that coarse levels hardly move at first, which the published 30,000 steps afford and a short training does not. By
-default the two upper ones therefore start at the identity, plus that noise: a coarse level begins as its own plain head.
+New layers start from noise with a standard deviation of 0.0001, as in the released network; its fc_1 is that of a trained one,
+where here it is as new as the others. Three such layers in a row pass so little on that coarse levels hardly move at first,
+which the published 30,000 steps afford and a short training does not. By default the two upper ones therefore start at the
+identity, plus that noise: a coarse level begins as its own plain head.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class KT(Method):
             left empty, 1 everywhere.
         start: of the two stacked layers: `identity` plus noise, which learns from the first step; or `normal`, noise alone, as
             published.
-        variance: of the noise that weights start from; 0.0001 as published, a standard deviation of 0.01. Biases start at 0.
+        variance: of the noise that weights start from; 1e-8 as released, a standard deviation of 0.0001. Biases start at 0.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
 
     Raises:
@@ -54,7 +55,7 @@ class KT(Method):
         *,
         level_weights: str = "",
         start: Start = "identity",
-        variance: float = 1e-4,
+        variance: float = 1e-8,
         reduction: Reduction = "per_level_mean",
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)

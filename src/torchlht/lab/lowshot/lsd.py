@@ -1,13 +1,14 @@
 """`lsd`: labels of the examples spread over a graph of unlabelled samples (Douze et al., CVPR 2018).
 
-Nodes are the examples and a background of samples whose labels are not looked at; each has an edge to its 30 nearest. With W₀
+Nodes are the examples and a background of samples whose labels are not looked at; each has an edge to its 30 nearest, the first
+of which is itself, as in the released code. Nearest means the largest cosine between main components of the features. With W₀
 the 0/1 matrix of these edges and every row or column divided by its sum:
 
     W = rows(W₀ + W₀ᵀ),     L ← columns(onehot of the examples),     L ← columns(W L), repeated
 
 A sample that is asked is not in the graph: its score for a class is the sum of L over its own 30 nearest nodes. Published on up
-to 100 million pictures; here the background are the samples of the classes to learn from. How often to repeat is found out on
-some of these classes in place of the new ones, for each number of shots.
+to 100 million pictures; here the background are the samples of the classes to learn from. How often to repeat, if at all, is
+found out on some of these classes in place of the new ones, for each number of shots.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torchlht.lab.lowshot.prototypes import TINY, Floats, Scorer, hit_rate, unit
 from torchlht.learn.semi.graph import neighbours
 
 DIMENSIONS, NEIGHBOURS = 256, 30
-STEPS = range(1, 11)  # what is tried
+STEPS = range(11)  # what is tried
 USUAL = 3  # where there is nothing to try on
 TRIALS = 3  # draws to try on
 ROWS = 4096  # at a time
@@ -43,9 +44,8 @@ class Diffusion:
 
     def __init__(self, background: Floats, features: Floats, classes: Ints) -> None:
         self.classes, (self.background, self.points) = classes, reduced(background, features)
-        self.k = min(NEIGHBOURS, len(background) - 1)
-        cosines, found = neighbours(torch.from_numpy(self.background), self.k)
-        self.of_background = cosines.numpy(), found.numpy()
+        self.k = min(NEIGHBOURS, len(background))
+        self.of_background = itself_and_nearest(self.background, self.k)
         self.of_points = nearest(self.points, self.background, self.k)
 
     def scores(self, support: Bools, steps: Sequence[int]) -> list[Floats]:
@@ -54,31 +54,28 @@ class Diffusion:
         nodes = first + len(examples)
         edges = [
             self.nearest_nodes(self.background, self.of_background, examples),
-            self.nearest_nodes(examples, rows_of(self.of_points, support), examples, itself=True),
+            self.nearest_nodes(examples, rows_of(self.of_points, support), examples),
         ]
         asked = self.nearest_nodes(self.points[~support], rows_of(self.of_points, ~support), examples)
         labels = np.zeros((nodes, self.classes.max() + 1), dtype=np.float32)
         labels[first + np.arange(len(examples)), self.classes[support]] = 1
         reader, walk = adjacency(asked, nodes), transitions(adjacency(np.concatenate(edges), nodes))
-        spread = enumerate(diffuse(walk, labels, max(steps)), start=1)
+        spread = enumerate(diffuse(walk, labels, max(steps)))
         return [np.asarray(reader @ now) for step, now in spread if step in steps]
 
-    def nearest_nodes(self, x: Floats, near: Near, examples: Floats, *, itself: bool = False) -> Ints:
-        """(n, k) the nearest nodes of some samples, given their nearest in the background.
+    def nearest_nodes(self, x: Floats, near: Near, examples: Floats) -> Ints:
+        """(n, k) the nearest nodes of some samples, given their nearest in the background; of an example, itself too.
 
         Args:
             x: (n, d) the samples.
             near: cosines and positions of their nearest in the background.
             examples: (m, d) the other nodes, which come after the background.
-            itself: whether the samples are the examples, so that each has to leave itself out.
         """
         found = np.empty((len(x), self.k), dtype=np.int64)
         added = len(self.background) + np.arange(len(examples))
         for start in range(0, len(x), ROWS):
             rows = slice(start, start + ROWS)
             cosines = x[rows] @ examples.T
-            if itself:
-                cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -2
             both = np.concatenate([near[0][rows], cosines], axis=1)
             nodes = np.concatenate([near[1][rows], np.broadcast_to(added, cosines.shape)], axis=1)
             best = np.argpartition(-both, self.k - 1, axis=1)[:, : self.k]
@@ -87,12 +84,19 @@ class Diffusion:
 
 
 def reduced(background: Floats, features: Floats) -> tuple[Floats, Floats]:
-    """Both as unit vectors in the main directions of the background."""
-    middle = unit(background).mean(axis=0)
-    centred = unit(background) - middle
+    """Both in the main directions of the background, and then as unit vectors."""
+    middle = background.mean(axis=0)
+    centred = background - middle
     _, axes = np.linalg.eigh(centred.T @ centred)
     axes = axes[:, ::-1][:, :DIMENSIONS]
-    return unit(centred @ axes), unit((unit(features) - middle) @ axes)
+    return unit(centred @ axes), unit((features - middle) @ axes)
+
+
+def itself_and_nearest(x: Floats, k: int) -> Near:
+    """Cosines and positions, (n, k) each, of each of x itself and of the k - 1 others that are nearest to it."""
+    cosines, found = neighbours(torch.from_numpy(x), k - 1)
+    itself = np.arange(len(x))[:, None]
+    return np.hstack([np.ones_like(itself, dtype=np.float32), cosines]), np.hstack([itself, found])
 
 
 def nearest(x: Floats, among: Floats, k: int) -> Near:
@@ -123,11 +127,10 @@ def transitions(one_way: Any) -> Any:
 
 
 def diffuse(walk: Any, labels: Floats, steps: int) -> Iterator[Floats]:
-    """(nodes, classes) the labels after each of so many steps."""
-    now = columns(labels)
+    """(nodes, classes) the labels at the start and after each of so many steps."""
+    yield (now := columns(labels))
     for _ in range(steps):
-        now = columns(np.asarray(walk @ now))
-        yield now
+        yield (now := columns(np.asarray(walk @ now)))
 
 
 def columns(x: Floats) -> Floats:
