@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import json
 import multiprocessing.util
 import os
@@ -31,25 +32,11 @@ from torchlht.cli import main
 
 PACKAGE = f"{Path(torchlht.__file__).resolve().parent}{os.sep}"
 TRAIN = ["train", "demo", "--mask", "0.9", "--epochs", "1", "--seed", "0", "--no-track"]
+COMPARE = ["compare", "demo", "--methods", "flat,lht", "--mask", "0.9", "--seeds", "1", "--epochs", "1", "--jobs", "1"]
 COMMANDS = {
     "predict": ["predict", "first", "one.jpg"],
     "train": [*TRAIN, "--out", "second"],
-    "compare": [
-        "compare",
-        "demo",
-        "--methods",
-        "flat,lht",
-        "--mask",
-        "0.9",
-        "--seeds",
-        "1",
-        "--epochs",
-        "1",
-        "--jobs",
-        "1",
-        "--out",
-        "compared",
-    ],
+    "compare": [*COMPARE, "--out", "compared"],
     "report": ["report", "first"],
 }
 
@@ -104,12 +91,7 @@ class Walk:
 def follow(name: str) -> None:
     """Print what one command runs, as JSON."""
     walk = Walk()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Path(os.devnull).open("w") as nowhere,
-        redirect_stdout(nowhere),
-        redirect_stderr(nowhere),
-    ):
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         walk.run(COMMANDS[name], Path(folder))
     print(json.dumps(sorted(walk.seen)))
 

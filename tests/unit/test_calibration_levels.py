@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from torchlht.answer.asking import join
 from torchlht.answer.calibration import Calibration, fit_calibration, kinds_of, scaled
 from torchlht.heads.method import list_methods, method_options
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.measure.evaluation import join
 from trees import normal, paths, random_hierarchy, random_method
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 4, 2))
