@@ -16,6 +16,7 @@ from torch import Tensor
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.named import Named, Wanted, name_all
 from torchlht.answer.restriction import Restriction
+from torchlht.data.pictures import Picture
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
 from torchlht.errors import DataError
 from torchlht.heads.prediction import Prediction
@@ -23,7 +24,7 @@ from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Rule
 
-Inputs = str | Path | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Image.Image]
+Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
 
 
 class Predictor(ABC):
@@ -107,7 +108,7 @@ class Predictor(ABC):
             return [f"row {i}" for i in range(len(x))], iter(torch.split(x, batch_size))
         if self.preprocess is None:
             raise DataError("this model takes features: pass an (N, d) array (on the command line, an .npz with 'x')")
-        several = [inputs] if isinstance(inputs, str | Path | Image.Image) else list(inputs)
+        several = [inputs] if isinstance(inputs, str | Path | Picture | Image.Image) else list(inputs)
         names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
         return names, _image_batches(several, self.preprocess, batch_size)
 

@@ -9,15 +9,13 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from PIL import Image
 
-from torchlht.data.images import open_image
-from torchlht.data.packed import split_address
+from torchlht.data.pictures import BLOCK, SUFFIXES, Picture, TarMember, open_image
 from torchlht.data.samples import SPLITS, Samples, hashed
 from torchlht.data.sources.shards import FORMAT, INDEX, TREE, Shard
-from torchlht.data.tars import BLOCK, SUFFIXES, Member, member_at, read_member, tar_of
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import write_json
 
@@ -74,7 +72,7 @@ def _parts(samples: Samples, size: int | None, per_shard: int | None, seed: int)
         part: list[int] = []
         filled = 0
         for i in ranked:
-            needed = _length(samples.images[i]) + 4 * BLOCK  # two headers, the labels, and what fills the last block
+            needed = samples.images[i].length() + 4 * BLOCK  # two headers, the labels, and what fills the last block
             if part and (len(part) == per_shard or (size is not None and filled + needed > size)):
                 yield part
                 part, filled = [], 0
@@ -82,13 +80,6 @@ def _parts(samples: Samples, size: int | None, per_shard: int | None, seed: int)
             filled += needed
         if part:
             yield part
-
-
-def _length(path: Path) -> int:
-    """About how many bytes a picture takes."""
-    if tar_of(path):
-        return member_at(path).size
-    return 4096 if split_address(path) else path.stat().st_size
 
 
 def _write(samples: Samples, part: list[int], file: Path) -> Shard:
@@ -109,11 +100,11 @@ def _write(samples: Samples, part: list[int], file: Path) -> Shard:
     return shard
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> Member:
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> TarMember:
     """Append a file that says nothing of when and by whom it was written; gives where it lies."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
-    place = Member(Path(name), tar.offset + BLOCK, len(data))
+    place = TarMember(Path(name), tar.offset + BLOCK, len(data))
     tar.addfile(info, io.BytesIO(data))
     return place
 
@@ -123,15 +114,13 @@ def _plain(key: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "_", re.sub(r"\.\w+$", "", key))[-LONGEST:].strip("_")
 
 
-def content(path: Path) -> tuple[str, bytes]:
-    """How a picture's name ends, and its bytes: those of its file as they are, else a PNG."""
-    if not split_address(path):
-        name, data = read_member(member_at(path)) if tar_of(path) else (path.name, path.read_bytes())
-        end = PurePosixPath(name).suffix.lower()
-        if end in SUFFIXES or (end := _end_of(data)) in SUFFIXES:
-            return end, data
+def content(picture: Picture) -> tuple[str, bytes]:
+    """How a picture's name ends, and its bytes: as they are where they are of a common kind, else a PNG."""
+    data, end = picture.read(), picture.suffix
+    if end in SUFFIXES or (end := _end_of(data)) in SUFFIXES:
+        return end, data
     png = io.BytesIO()
-    open_image(path).save(png, format="PNG")
+    open_image(picture).save(png, format="PNG")
     return ".png", png.getvalue()
 
 

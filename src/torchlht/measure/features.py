@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from torchlht.answer.backbones import Backbone
 from torchlht.data.batches import ImageSet, load, set_batches
+from torchlht.data.pictures import Picture
 from torchlht.data.samples import Samples
 from torchlht.data.streaming import worth_streaming
 from torchlht.data.transforms import Preprocess
@@ -48,7 +49,7 @@ def frozen_features(
 
 
 def _compute(
-    images: tuple[Path, ...],
+    images: tuple[Picture, ...],
     backbone: Backbone,
     spec: Preprocess,
     device: torch.device,

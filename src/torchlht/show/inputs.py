@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from torchlht.answer.model import Model, read_config
 from torchlht.data.batches import FeatureSet, SampleSet, load, sample_set
-from torchlht.data.images import check_images
-from torchlht.data.samples import Samples
+from torchlht.data.samples import Samples, check_images
 from torchlht.errors import DataError
 from torchlht.heads.method import Method
 from torchlht.heads.prediction import Prediction

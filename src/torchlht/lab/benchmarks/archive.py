@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from torchlht.data.pictures import picture_at
 from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -121,9 +122,9 @@ def absent(pictures: Iterable[Picture]) -> list[str]:
     listed: dict[str, set[str]] = {}
     found = []
     for picture in pictures:
-        folder, _, name = picture.path.rpartition(os.sep)
+        folder, _, name = str(picture_at(picture.path).file).rpartition(os.sep)
         if folder not in listed:
             listed[folder] = {file.name for file in Path(folder).iterdir()} if Path(folder).is_dir() else set()
-        if name not in listed[folder] and name.partition("#")[0] not in listed[folder]:
+        if name not in listed[folder]:
             found.append(picture.path)
     return found

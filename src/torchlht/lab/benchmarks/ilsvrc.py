@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchlht.data.images import is_image
+from torchlht.data.pictures import is_image
 from torchlht.errors import DataError
 from torchlht.hierarchy.reading import subfolders
 from torchlht.hierarchy.tree import Hierarchy

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchlht.data.packed import IDX_END, read_packed
+from torchlht.data.pictures import IDX_END, read_packed
 from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import Archive, Picture, Request, find_base, place, require, shipped_tree

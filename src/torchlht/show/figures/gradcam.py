@@ -22,6 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from torchlht.answer.model import Model
+from torchlht.data.pictures import Picture
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction
@@ -29,7 +30,7 @@ from torchlht.heads.transition.core import DenseTransition, Transition
 from torchlht.show.inputs import device_of
 
 Through = Literal["both", "T", "p1"]
-Pictures = Tensor | Sequence[str | Path | Image.Image]
+Pictures = Tensor | Sequence[str | Path | Picture | Image.Image]
 
 
 @dataclass(frozen=True)
