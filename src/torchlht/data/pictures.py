@@ -78,10 +78,6 @@ class Picture(ABC):
         """The picture as PIL has it, perhaps not decoded yet."""
         return Image.open(io.BytesIO(self.read()))
 
-    def length(self) -> int:
-        """About how many bytes it has."""
-        return len(self.read())
-
     def state(self) -> State:
         """The length of its file, and what changes with it; None where there is no file."""
         return state_of(self.file) if self.file else None
@@ -97,19 +93,10 @@ class FilePicture(Picture):
         """The file."""
         return read_all(self.file)
 
-    def length(self) -> int:
-        """The file's."""
-        return (self.state() or (0, None))[0]
-
 
 @dataclass(frozen=True, slots=True)
 class BytesPicture(Picture):
-    """A picture in memory.
-
-    Attributes:
-        data: its content, as a file would have it.
-        title: what messages call it.
-    """
+    """A picture in memory; `title` is what messages call it."""
 
     data: bytes = field(repr=False)
     title: str = "a picture in memory"
@@ -186,10 +173,6 @@ class InTar(Picture):
         """Its content. Raises DataError when no such file lies there."""
         member = self.placed()
         return member.checked(read_range(member.file, member.start - BLOCK, member.start + member.size))
-
-    def length(self) -> int:
-        """Its length."""
-        return self.placed().size
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -311,10 +294,6 @@ class PackedPicture(Picture):
         png = io.BytesIO()
         to_rgb(self.open()).save(png, format="PNG")
         return png.getvalue()
-
-    def length(self) -> int:
-        """A PNG of 32 pixels by 32 has no more."""
-        return 4096
 
 
 def read_packed(file: Path) -> Any:

@@ -139,8 +139,6 @@ def _renumbered(y: Ints, classes: Sequence[Sequence[str]], tree: Hierarchy, path
     return out
 
 
-def _is_npz(place: Path) -> bool:
-    return place.suffix.lower() == ".npz" and place.is_file()
-
-
-SOURCE = Source("embeddings", "an .npz of features", _is_npz, read_embeddings, order=40)
+SOURCE = Source(
+    "embeddings", "an .npz of features", lambda place: place.suffix.lower() == ".npz" and place.is_file(), read_embeddings
+)

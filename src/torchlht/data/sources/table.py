@@ -98,8 +98,10 @@ def _splits(table: Table, where: Sequence[str]) -> list[str]:
     return splits
 
 
-def _is_table(place: Path) -> bool:
-    return place.suffix.lower() in (".csv", ".tsv", ".txt") and place.is_file()
-
-
-SOURCE = Source("table", "a .csv or .tsv table", _is_table, read_table_data, order=30)
+SOURCE = Source(
+    "table",
+    "a .csv or .tsv table",
+    lambda place: place.suffix.lower() in (".csv", ".tsv", ".txt") and place.is_file(),
+    read_table_data,
+    order=30,
+)

@@ -16,7 +16,7 @@ TREES = Path(__file__).parents[2] / "trees"
 Value = TypeVar("Value")
 
 
-class Picture(NamedTuple):
+class Labelled(NamedTuple):
     """A picture of an archive: its absolute path, the number of its finest class, and its split."""
 
     path: str
@@ -47,7 +47,7 @@ class Archive:
     """
 
     tree: Hierarchy
-    pictures: list[Picture]
+    pictures: list[Labelled]
     prior: Hierarchy | None = None
     targets: tuple[str, ...] = ()
     names: tuple[int, ...] | None = None
@@ -117,7 +117,7 @@ def place(parents: dict[str, str], level: str, child: str, parent: str, where: s
         raise DataError(f"{where}: {level} {child!r} is under {parent!r} here but under {parents[child]!r} elsewhere")
 
 
-def absent(pictures: Iterable[Picture]) -> list[str]:
+def absent(pictures: Iterable[Labelled]) -> list[str]:
     """The pictures that are not there. Each folder is listed once, which is far quicker than asking for each file."""
     listed: dict[str, set[str]] = {}
     found = []
