@@ -28,7 +28,7 @@ def main(run: Path, out: Path, count: int = 10) -> None:
     answers = model.predict([samples.images[i] for i in chosen])
     figure, axes = plt.subplots(2, count // 2, figsize=(2.5 * count / 2, 6.6), facecolor=PAPER)
     for axis, i, answer in zip(axes.flat, chosen, answers, strict=True):
-        axis.imshow(Image.open(samples.images[i]).resize((256, 256), Image.Resampling.LANCZOS))
+        axis.imshow(samples.images[i].open().resize((256, 256), Image.Resampling.LANCZOS))
         axis.set_axis_off()
         for line, (k, level) in enumerate(zip(tree.top_down, answer.levels, strict=True)):
             right = level.label == tree.classes[k][samples.labels[i, k]]

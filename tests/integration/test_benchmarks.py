@@ -27,10 +27,9 @@ from torchvision.datasets import CIFAR100
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
 from torchlht.commands.inference import expand
-from torchlht.data.images import find_problems, open_image
 from torchlht.data.masking import Mask
-from torchlht.data.packed import split_address
-from torchlht.data.reading import NAMES, read_data
+from torchlht.data.pictures import FilePicture, PackedPicture, find_problems, open_image, picture_at
+from torchlht.data.reading import known_names, read_data
 from torchlht.data.samples import Samples
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import ConfigError, DataError
@@ -314,7 +313,7 @@ def test_a_prepared_benchmark_is_known_by_name_and_its_archive_stays_as_it_is(cu
     assert found[first.replace("_0001_101", "_0002_102")][-1] == "test"
     assert all(key.split("/")[0] == row[2] for key, row in found.items())
     assert samples.images is not None
-    assert samples.images[0].is_absolute()
+    assert samples.images[0].file.is_absolute()
     assert not find_problems(samples.images)
 
 
@@ -347,7 +346,7 @@ def test_keys_are_as_written_when_any_path_is_relative(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_is_a_name_of_data_and_says_how_to_prepare_it() -> None:
-    assert ("demo", *BENCHMARKS) == NAMES
+    assert {"demo", *BENCHMARKS} <= set(known_names())
     for name, benchmark in BENCHMARKS.items():
         assert len(benchmark.levels) == len(benchmark.sizes)
         with pytest.raises(DataError, match=f"^{name} is not prepared yet: lht data prepare {name} --root DIR.*https://"):
@@ -824,7 +823,7 @@ def test_superclasses_are_those_of_the_archive_and_pictures_are_told_by_number(c
     assert state(cifar) == before
     assert samples.hierarchy.describe() == "superclass 20 › class 100"
     assert samples.images is not None
-    assert samples.images[17] == cifar / "cifar-100-python" / "train#17"
+    assert samples.images[17] == PackedPicture(cifar / "cifar-100-python" / "train", 17)
     assert (samples.keys[17], samples.keys[201]) == ("train#17", "test#1")
     content = pickle.loads((cifar / "cifar-100-python" / "train").read_bytes())
     fine = content["fine_labels"][17]
@@ -963,7 +962,7 @@ def test_addresses_that_name_nothing_are_told(fashion: Path, tmp_path: Path) -> 
         tmp_path / "nothing#1": "no such file",
         tmp_path / "plain#1": r"not a file of pictures of CIFAR-100 \(cifar-100-python\) or Fashion-MNIST",
     }
-    assert len(find_problems(list(cases))) == len(cases)
+    assert len(find_problems([picture_at(case) for case in cases])) == len(cases)
     for path, told in cases.items():
         with pytest.raises(DataError, match=told):
             open_image(path)
@@ -972,8 +971,8 @@ def test_addresses_that_name_nothing_are_told(fashion: Path, tmp_path: Path) -> 
 def test_a_file_with_such_a_name_is_a_picture_of_its_own(tmp_path: Path) -> None:
     write(tmp_path / "a.jpg")
     write(tmp_path / "a.jpg#1")
-    assert split_address(tmp_path / "a.jpg#1") is None
-    assert split_address(tmp_path / "a.jpg#2") == (tmp_path / "a.jpg", 2)
+    assert picture_at(tmp_path / "a.jpg#1") == FilePicture(tmp_path / "a.jpg#1")
+    assert picture_at(tmp_path / "a.jpg#2") == PackedPicture(tmp_path / "a.jpg", 2)
     assert open_image(tmp_path / "a.jpg#1").size == (8, 8)
 
 
@@ -1062,7 +1061,7 @@ def test_benchmarks_are_listed_and_named_in_the_help(capsys) -> None:
 SCRIPT = """
 import dataclasses, sys
 from torchlht.cli import main
-from torchlht.data.benchmarks import BENCHMARKS
+from torchlht.lab.benchmarks.prepare import BENCHMARKS
 for name, root, *counts in {cases!r}:
     splits = dict(zip(("train", "test") if len(counts) > 1 else ("all",), counts))
     BENCHMARKS[name] = dataclasses.replace(BENCHMARKS[name], splits=splits)

@@ -14,8 +14,8 @@ import torchlht
 from torchlht import TrainArgs, train
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import main
-from torchlht.data.images import open_image
 from torchlht.data.packing import pack
+from torchlht.data.pictures import open_image
 from torchlht.learn import fitting
 from torchlht.measure.features import frozen_features
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from torchlht.data.pictures import FilePicture
 from torchlht.data.reading import read_data
 from torchlht.data.samples import Samples, draw, draw_fold, draw_share, hold_out_test, with_split
 from torchlht.data.sources.embeddings import read_features
@@ -82,7 +83,7 @@ def test_a_picture_is_labelled_down_to_the_folder_it_lies_in(home: Path) -> None
     assert set(samples.split) == {"train"}
     assert samples.features is None
     assert samples.images is not None
-    assert [path.relative_to(home).as_posix() for path in samples.images] == list(samples.keys)
+    assert [picture.file.relative_to(home).as_posix() for picture in samples.images] == list(samples.keys)
     assert samples.hierarchy.levels == LEVELS[::-1]
 
 
@@ -240,7 +241,7 @@ def test_blanks_are_unknown_and_ancestors_are_filled_in(home: Path) -> None:
 def test_pictures_are_found_beside_the_table_and_by_absolute_path(home: Path, tmp_path: Path) -> None:
     text = f"path,species\nimages/a.jpg,x\n{tmp_path}/elsewhere/b.jpg,y\n"
     samples = read_data(table(home, text))
-    assert samples.images == (home / "images" / "a.jpg", tmp_path / "elsewhere" / "b.jpg")
+    assert samples.images == (FilePicture(home / "images" / "a.jpg"), FilePicture(tmp_path / "elsewhere" / "b.jpg"))
     assert samples.keys[0] == "images/a.jpg"
 
 
@@ -570,7 +571,7 @@ def test_a_missing_file_is_told_with_the_names_that_are_known(home: Path) -> Non
 
 def test_an_unknown_kind_of_file_is_told_with_the_known_kinds(home: Path) -> None:
     (home / "birds.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"birds\.parquet: data is a folder of pictures, a \.csv or \.tsv table, or an \.npz"):
+    with pytest.raises(DataError, match=r"parquet: data is .*, a folder of pictures, a \.csv or \.tsv table, or an \.npz"):
         read_data(home / "birds.parquet")
 
 
@@ -597,7 +598,7 @@ def test_select_takes_everything_of_the_samples_asked_for_in_their_order(home: P
     assert part.keys == ("g.jpg", "a.jpg", "d.jpg")
     assert part.split.tolist() == ["test", "train", "test"]
     assert part.labels.tolist() == samples.labels[[6, 0, 3]].tolist()
-    assert part.images == (home / "g.jpg", home / "a.jpg", home / "d.jpg")
+    assert part.images == tuple(FilePicture(home / name) for name in part.keys)
     assert part.features is None
     assert part.hierarchy is samples.hierarchy
     assert len(part) == 3

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from torchlht.data import batches as loading
-from torchlht.data import images as images_module
+from torchlht.data import pictures as images_module
 from torchlht.data.batches import FeatureSet, ImageSet, epoch_batches, load, sample_set
-from torchlht.data.images import check_images, find_problems, images_in, is_image, open_image
-from torchlht.data.samples import Samples
+from torchlht.data.pictures import FilePicture, Picture, find_problems, images_in, is_image, open_image, picture_at
+from torchlht.data.samples import Samples, check_images
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise, paper_preprocess, random_crop
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import cache_dir
@@ -68,7 +68,9 @@ def dataset(folder: Path, content: dict[str, bytes]) -> Samples:
         (folder / name).write_bytes(data)
     n = len(content)
     labels = (np.arange(n) % 2)[:, None].astype(np.int64)
-    return Samples("birds", tree, tuple(content), labels, np.full(n, "train"), images=tuple(folder / name for name in content))
+    return Samples(
+        "birds", tree, tuple(content), labels, np.full(n, "train"), images=tuple(FilePicture(folder / name) for name in content)
+    )
 
 
 # ---- opening -------------------------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ def test_every_kind_of_picture_becomes_rgb(
     image = open_image(path)
     assert (image.mode, image.size) == ("RGB", (16, 8))
     assert np.abs(np.array(image).astype(int) - np.array(seen)).max() <= 3
-    assert find_problems([path]) == []
+    assert find_problems([picture_at(path)]) == []
 
 
 @pytest.mark.parametrize("suffix", [".png", ".gif"])
@@ -152,7 +154,7 @@ def test_a_picture_that_cannot_be_opened_is_told_with_the_reason_and_found_by_th
         path.write_bytes(BROKEN[name])
     with pytest.raises(DataError, match=rf"{name}: .*{reason}"):
         open_image(path)
-    (problem,) = find_problems([path])
+    (problem,) = find_problems([picture_at(path)])
     assert problem.path == str(path)
     assert problem.reason
     assert str(path) not in problem.reason, "the path is told once"
@@ -162,7 +164,7 @@ def test_a_picture_that_cannot_be_opened_is_told_with_the_reason_and_found_by_th
 def test_the_check_passes_only_what_opens_even_when_the_exif_data_is_damaged(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     noise().save(path, exif=b"Exif\x00\x00this is no exif data")
-    problems = find_problems([path])
+    problems = find_problems([picture_at(path)])
     try:
         open_image(path)
     except DataError:
@@ -176,7 +178,7 @@ def test_the_check_passes_only_what_opens_even_when_the_exif_data_is_damaged(tmp
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
 def test_tiny_pictures_pass_the_check(tmp_path: Path, size: tuple[int, int], suffix: str) -> None:
     noise(size).save(tmp_path / f"a{suffix}")
-    assert find_problems([tmp_path / f"a{suffix}"]) == []
+    assert find_problems([picture_at(tmp_path / f"a{suffix}")]) == []
 
 
 def test_pictures_are_known_by_their_suffix_and_listed_by_name(tmp_path: Path) -> None:
@@ -210,7 +212,7 @@ def test_unreadable_pictures_are_skipped_when_asked(tmp_path: Path) -> None:
     samples = dataset(tmp_path, {"a.jpg": GOOD, "b.jpg": b"text", "c.jpg": GOOD, "d.jpg": b""})
     kept, problems = check_images(samples, "skip")
     assert kept.keys == ("a.jpg", "c.jpg")
-    assert kept.images == (tmp_path / "a.jpg", tmp_path / "c.jpg")
+    assert kept.images == (FilePicture(tmp_path / "a.jpg"), FilePicture(tmp_path / "c.jpg"))
     assert kept.labels.tolist() == samples.labels[[0, 2]].tolist()
     assert [Path(problem.path).name for problem in problems] == ["b.jpg", "d.jpg"]
 
@@ -238,10 +240,10 @@ def test_features_need_no_check() -> None:
 def test_the_check_is_done_once_and_again_only_when_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = dataset(tmp_path, {"a.jpg": GOOD, "b.jpg": b"text", "c.jpg": GOOD})
     _, first = check_images(samples, "skip")
-    decoded: list[Path] = []
+    decoded: list[Path | None] = []
 
-    def refuse(path: Path) -> str | None:
-        decoded.append(path)
+    def refuse(picture: Picture) -> str | None:
+        decoded.append(picture.file)
         return None
 
     monkeypatch.setattr(images_module, "_try_decode", refuse)
@@ -486,7 +488,7 @@ def drawn(folder: Path, paths: list[tuple[str, ...]], levels: tuple[str, ...], p
         files.append(folder / f"{i}.png")
         Image.new("RGB", (20 + i, 30), RED).save(files[-1])
     keys = tuple(path.name for path in files)
-    return Samples("drawn", tree, keys, tree.fill(labels), np.full(len(fine), "train"), images=tuple(files))
+    return Samples("drawn", tree, keys, tree.fill(labels), np.full(len(fine), "train"), images=tuple(map(FilePicture, files)))
 
 
 THREE = [(f"order {i // 4}", f"family {i // 2}", f"Möwe {i}") for i in range(8)]

@@ -19,12 +19,11 @@ from PIL import Image
 from torchlht import DataError, Hierarchy, read_data
 from torchlht.cli import main
 from torchlht.data.batches import ImageSet, load, set_batches
-from torchlht.data.images import find_problems, open_image
 from torchlht.data.packing import pack, parse_size
+from torchlht.data.pictures import TarMember, find_problems, open_image, picture_at
 from torchlht.data.places import as_url
 from torchlht.data.sources.shards import expand_braces, is_shards
 from torchlht.data.streaming import LANES, ShardReader, lanes_of, lying, stream_batches, workers_for
-from torchlht.data.tars import Member
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import ConfigError
 from torchlht.learn.options import TrainArgs
@@ -156,7 +155,7 @@ def test_a_picture_by_its_number(packed: Path) -> None:
     file = tars(packed)[1]
     listed = json.loads((packed / "index.json").read_text())["shards"][1]
     for n in (0, 7):
-        by_place = Member(file, listed["offsets"][n], listed["sizes"][n]).path
+        by_place = TarMember(file, listed["offsets"][n], listed["sizes"][n])
         assert (np.asarray(open_image(Path(f"{file}#{n}"))) == np.asarray(open_image(by_place))).all()
     with pytest.raises(DataError, match="no picture 10; it holds 10"):
         open_image(Path(f"{file}#10"))
@@ -165,7 +164,7 @@ def test_a_picture_by_its_number(packed: Path) -> None:
 def test_some_of_the_shards_and_another_tree(packed: Path) -> None:
     some = read_data(f"{packed}/shards-00000{{1..2}}.tar")
     assert len(some) == 20
-    assert {path.name.partition("#")[0] for path in some.images} == {"shards-000001.tar", "shards-000002.tar"}
+    assert {picture.file.name for picture in some.images} == {"shards-000001.tar", "shards-000002.tar"}
     assert len(read_data(packed / "*.tar")) == len(read_data(f"file://{packed}")) == 48
     two = read_data(packed, levels=["order", "species"])
     assert two.hierarchy.levels == ("species", "order")
@@ -397,13 +396,13 @@ def test_workers_keep_to_their_own_shards() -> None:
     assert [lanes_of(n) for n in (1, 7, 8, 16, 1000)] == [1, 1, 2, 4, 4]
 
 
-def big_shards(folder: Path, count: int, per_shard: int = 40, size: int = 10_000) -> list[Path]:
+def big_shards(folder: Path, count: int, per_shard: int = 40, size: int = 10_000) -> list[TarMember]:
     rng = np.random.default_rng(0)
     paths = []
     for s in range(count):
         file = write_tar(folder / f"{s:03d}.tar", {f"{i}.jpg": rng.bytes(size) for i in range(per_shard)})
         with tarfile.open(file) as tar:
-            paths += [Member(file, info.offset_data, info.size).path for info in tar]
+            paths += [TarMember(file, info.offset_data, info.size) for info in tar]
     return paths
 
 
@@ -448,9 +447,7 @@ def test_the_reader_gives_each_picture_its_bytes_reads_forward_and_serves_repeat
     monkeypatch.setattr(streaming, "read_range", watched)
     reader = ShardReader(plan, piece=2_000)
     for path in plan:
-        first, _, size = path.name.partition("#")[2].partition("+")
-        file = path.with_name(path.name.partition("#")[0])
-        assert reader.take(path) == file.read_bytes()[int(first) : int(first) + int(size)]
+        assert reader.take(path) == path.file.read_bytes()[path.start : path.start + path.size]
     for file in {file for file, _ in asked}:
         starts = [start for one, start in asked if one == file]
         assert starts == sorted(set(starts))
@@ -498,8 +495,8 @@ def test_a_picture_that_was_damaged_later_is_named_in_a_sentence(packed: Path, m
 def test_what_is_streamed_by_itself(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = read_data(packed).images
     assert not TrainArgs("x").streams(here)
-    assert TrainArgs("x").streams([Path("s3://bucket/x.tar#512+9")])
+    assert TrainArgs("x").streams([picture_at("s3://bucket/x.tar#512+9")])
     assert TrainArgs("x", stream="always").streams(here)
-    assert not TrainArgs("x", stream="never").streams([Path("s3://bucket/x.tar#512+9")])
+    assert not TrainArgs("x", stream="never").streams([picture_at("s3://bucket/x.tar#512+9")])
     monkeypatch.setattr("torchlht.data.streaming.STREAM_FROM", 1000)
     assert TrainArgs("x").streams(here)

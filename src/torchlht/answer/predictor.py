@@ -18,7 +18,7 @@ from torchlht.answer.calibration import Calibration
 from torchlht.answer.named import Named, Wanted, name_all
 from torchlht.answer.restriction import Restriction
 from torchlht.data.batches import FeatureSet, ImageSet, SampleSet
-from torchlht.data.images import Problem
+from torchlht.data.pictures import Picture, Problem
 from torchlht.data.transforms import Preprocess
 from torchlht.errors import DataError
 from torchlht.heads.prediction import Prediction
@@ -26,7 +26,7 @@ from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Rule
 
-Inputs = str | Path | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Image.Image]
+Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
 
 
 class Predictor(ABC):
@@ -116,7 +116,7 @@ class Predictor(ABC):
             return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
         if self.preprocess is None:
             raise DataError("this model takes features: pass an (N, d) array (on the command line, an .npz with 'x')")
-        several: list[Any] = [inputs] if isinstance(inputs, str | Path | Image.Image) else list(inputs)
+        several: list[Any] = [inputs] if isinstance(inputs, str | Path | Picture | Image.Image) else list(inputs)
         names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
         data = ImageSet(several, torch.arange(len(several)).unsqueeze(1), self.preprocess)
         data.in_memory, data.unreadable = False, unreadable  # each picture is seen once

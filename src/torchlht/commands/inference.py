@@ -23,13 +23,10 @@ from torchlht.answer.model import TREE, Model
 from torchlht.answer.named import Answer, Candidate, Named, Wanted, wanted
 from torchlht.answer.predictor import Predictor
 from torchlht.commands.use_options import CalibrateArgs, EvaluateArgs, PredictArgs
-from torchlht.data.images import Problem, find_problems, is_image
-from torchlht.data.packed import file_of
-from torchlht.data.places import is_there
-from torchlht.data.reading import NAMES, read_data
+from torchlht.data.pictures import Picture, Problem, find_problems, is_image, picture_at
+from torchlht.data.places import as_place
+from torchlht.data.reading import is_known, read_data, source_of
 from torchlht.data.sources.embeddings import read_features
-from torchlht.data.sources.shards import is_shards
-from torchlht.data.tars import tar_of
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.calibrating import calibrate, cross_calibrate
@@ -108,7 +105,7 @@ def run_predict(args: PredictArgs) -> None:
         "exclude": args.excluded_names(),
     }
     if model.preprocess is None:
-        files: list[Any] = [read_features(path)[: args.limit] for path in expand(args.inputs, want_images=False)]
+        files: list[Any] = [read_features(Path(str(file)))[: args.limit] for file in expand(args.inputs, want_images=False)]
     else:
         files = [readable(fabric, expand(args.inputs, want_images=True)[: args.limit], args.on_error)]
     blocks = [(one[i : i + BATCH], i) for one in files for i in range(0, len(one), BATCH)]
@@ -144,44 +141,49 @@ def load_predictor(name: str) -> Predictor:
     return read_exported(name) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
 
 
-def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
-    """Files named by paths, folders, patterns and datasets, in order."""
+def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
+    """Pictures, or files of features, named by paths, folders, patterns and datasets, in order."""
     if not inputs:
         raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
-    files: list[Path] = []
+    files: list[Picture] = []
     for name in inputs:
-        path = Path(name)
-        if want_images and (name in NAMES or path.suffix.lower() in (".csv", ".tsv") or (is_shards(name) and not tar_of(path))):
+        path, picture = as_place(name), picture_at(name)
+        source = source_of(path)
+        if want_images and (is_known(name) or (source and source.name not in ("folder", "embeddings"))):
             found = test_pictures(name)
         elif path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
+            inside = (p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
+            found = [picture_at(p) for p in sorted(inside)]
         else:
-            found = [path] if is_there(file_of(path)) else sorted(Path(p) for p in glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns, too
+            matching = glob.glob(name, recursive=True)  # noqa: PTH207 - absolute patterns, too
+            found = [picture] if picture.state() else [picture_at(p) for p in sorted(map(Path, matching))]
         if not found:
             raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
         files += found
     return files
 
 
-def test_pictures(name: str) -> list[Path]:
+def test_pictures(name: str) -> list[Picture]:
     """The test pictures of a dataset, or all of them when it has no test part."""
     samples = read_data(name)
     chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
     return [samples.images[i] for i in chosen] if samples.images else []
 
 
-def readable(fabric: Fabric, paths: list[Path], on_error: str) -> list[Path]:
+def readable(fabric: Fabric, pictures: list[Picture], on_error: str) -> list[Picture]:
     """The pictures that can be read; refuses, or goes on without the others. Each process looks at some of them."""
-    parts = objects_of_all(find_problems(paths[fabric.global_rank :: fabric.world_size]))
-    place = {str(path): i for i, path in enumerate(paths)}
+    parts = objects_of_all(find_problems(pictures[fabric.global_rank :: fabric.world_size]))
+    place = {str(picture): i for i, picture in enumerate(pictures)}
     problems: list[Problem] = sorted((problem for part in parts for problem in part), key=lambda problem: place[problem.path])
     if problems and on_error != "skip":
         first = f"{problems[0].path} ({problems[0].reason})"
-        raise DataError(f"{len(problems)} of {len(paths)} pictures cannot be read, the first is {first}; pass --on-error skip")
+        raise DataError(
+            f"{len(problems)} of {len(pictures)} pictures cannot be read, the first is {first}; pass --on-error skip"
+        )
     for problem in problems if fabric.is_global_zero else ():
         console.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
     bad = {problem.path for problem in problems}
-    return [path for path in paths if str(path) not in bad]
+    return [picture for picture in pictures if str(picture) not in bad]
 
 
 # ---- printing ------------------------------------------------------------------------------------------------------

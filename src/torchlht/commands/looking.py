@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torchlht import console
 from torchlht.commands.look_options import HierarchyArgs, PackArgs, PrepareArgs, PreviewArgs
-from torchlht.data.images import check_images, find_problems
 from torchlht.data.packing import pack, parse_size
+from torchlht.data.pictures import find_problems
 from torchlht.data.reading import read_data
+from torchlht.data.samples import check_images
 from torchlht.errors import ConfigError, HierarchyError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.prepare import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare

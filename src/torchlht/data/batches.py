@@ -7,7 +7,6 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from torchlht.data.images import Problem
-from torchlht.data.samples import Ints
-from torchlht.data.streaming import ShardReader, lanes_of, lying, stream_batches, workers_for
+from torchlht.data.pictures import BytesPicture, Picture, Problem
+from torchlht.data.streaming import Ints, ShardReader, lanes_of, lying, stream_batches, workers_for
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise, random_crop
 from torchlht.errors import DataError
 
@@ -56,7 +54,7 @@ class ImageSet(Dataset[Batch]):
     """Pictures with their labels. Small collections are decoded once and kept.
 
     Args:
-        paths: the pictures.
+        images: the pictures.
         labels: (N, K).
         spec: how they become tensors.
         augment: whether crops are random.
@@ -64,13 +62,13 @@ class ImageSet(Dataset[Batch]):
     """
 
     def __init__(
-        self, paths: Sequence[Path], labels: Tensor, spec: Preprocess, *, augment: bool = False, streamed: bool = False
+        self, images: Sequence[Picture], labels: Tensor, spec: Preprocess, *, augment: bool = False, streamed: bool = False
     ) -> None:
-        self.paths, self.labels, self.spec, self.augment = list(paths), labels, spec, augment
+        self.images, self.labels, self.spec, self.augment = list(images), labels, spec, augment
         self.seed, self.epoch = 0, 0
         self.streamed = streamed
         self.unreadable: list[Problem] | None = None  # where there is a list, pictures that cannot be read go there
-        self.in_memory = not streamed and 3 * spec.resize**2 * 4 // 3 * len(self.paths) <= RAM_LIMIT
+        self.in_memory = not streamed and 3 * spec.resize**2 * 4 // 3 * len(self.images) <= RAM_LIMIT
         self._kept: list[Tensor] | None = None
         self._planned: Sequence[Sequence[int]] = ()
         self._reader: ShardReader | None = None
@@ -78,10 +76,10 @@ class ImageSet(Dataset[Batch]):
     @functools.cached_property
     def shards(self) -> list[Ints]:
         """The positions of the pictures of each shard, in the order in which they lie."""
-        return lying(self.paths)
+        return lying(self.images)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.images)
 
     def set_epoch(self, seed: int, epoch: int) -> None:
         """Augmentation of a sample depends on the seed, the epoch and the sample alone, so a resumed run repeats it."""
@@ -110,7 +108,7 @@ class ImageSet(Dataset[Batch]):
         except DataError as error:
             if self.unreadable is None:
                 raise
-            self.unreadable.append(Problem(str(self.paths[i]), str(error).removeprefix(f"{self.paths[i]}: ")))
+            self.unreadable.append(Problem(str(self.images[i]), str(error).removeprefix(f"{self.images[i]}: ")))
             return None
 
     def as_input(self, x: Tensor) -> Tensor:
@@ -132,19 +130,19 @@ class ImageSet(Dataset[Batch]):
         if self._reader is None:
             worker = get_worker_info()
             mine = self._planned[worker.id :: worker.num_workers] if worker else self._planned
-            self._reader = ShardReader([self.paths[i] for batch in mine for i in batch])
+            self._reader = ShardReader([self.images[i] for batch in mine for i in batch])
         return self._reader
 
     def _decoded(self, i: int) -> Tensor:
         if self.streamed:
-            return decode(self.paths[i], self.spec, self._stream().take(self.paths[i]))
+            return decode(BytesPicture(self._stream().take(self.images[i]), str(self.images[i])), self.spec)
         self._decode_all()
-        return self._kept[i] if self._kept is not None else decode(self.paths[i], self.spec)
+        return self._kept[i] if self._kept is not None else decode(self.images[i], self.spec)
 
     def _decode_all(self) -> None:
         if self.in_memory and self._kept is None:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                self._kept = list(pool.map(lambda path: decode(path, self.spec), self.paths))
+                self._kept = list(pool.map(lambda picture: decode(picture, self.spec), self.images))
 
 
 SampleSet = FeatureSet | ImageSet
@@ -152,7 +150,7 @@ SampleSet = FeatureSet | ImageSet
 
 def sample_set(
     x: NDArray[np.float32] | None,
-    images: Sequence[Path] | None,
+    images: Sequence[Picture] | None,
     labels: NDArray[np.int64],
     spec: Preprocess | None,
     *,

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from pathlib import Path, PurePosixPath
+from operator import itemgetter
+from pathlib import Path
 
 from PIL import Image
 
-from torchlht.data.images import open_image
-from torchlht.data.packed import split_address
+from torchlht.data.pictures import BLOCK, SUFFIXES, Picture, TarMember, open_image
 from torchlht.data.samples import SPLITS, Samples, hashed
 from torchlht.data.sources.shards import FORMAT, INDEX, TREE, Shard
-from torchlht.data.tars import BLOCK, SUFFIXES, Member, member_at, read_member, tar_of
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import write_json
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+Dealt = tuple[int, int, str, bytes]  # the number of a shard, a sample in it, how the picture's name ends, and its bytes
 LONGEST = 60  # characters of a sample's own name in the tar, where 100 have room
 
 
@@ -54,10 +55,8 @@ def pack(samples: Samples, out: Path, *, size: int | None = None, per_shard: int
     shutil.rmtree(beside, ignore_errors=True)  # of a packing that was killed
     beside.mkdir(parents=True)
     try:
-        shards = [
-            _write(samples, part, beside / f"shards-{i:06d}.tar")
-            for i, part in enumerate(_parts(samples, size, per_shard, seed))
-        ]
+        dealt = itertools.groupby(_dealt(samples, size, per_shard, seed), key=itemgetter(0))
+        shards = [_write(samples, part, beside / f"shards-{number:06d}.tar") for number, part in dealt]
         samples.hierarchy.write(beside / TREE)
         write_json(beside / INDEX, {"format": FORMAT, "shards": [asdict(shard) for shard in shards]}, indent=None)
         beside.replace(out)
@@ -66,42 +65,31 @@ def pack(samples: Samples, out: Path, *, size: int | None = None, per_shard: int
     return [out / shard.file for shard in shards]
 
 
-def _parts(samples: Samples, size: int | None, per_shard: int | None, seed: int) -> Iterator[list[int]]:
-    """The samples of each shard."""
+def _dealt(samples: Samples, size: int | None, per_shard: int | None, seed: int) -> Iterator[Dealt]:
+    """The samples in their order, read one after the other, and dealt to shards."""
     assert samples.images is not None
+    shard = -1
     for split in SPLITS:
         ranked = sorted(samples.index(split).tolist(), key=lambda i: (hashed(seed, "pack", samples.keys[i]), samples.keys[i]))
-        part: list[int] = []
-        filled = 0
+        held = filled = 0
         for i in ranked:
-            needed = _length(samples.images[i]) + 4 * BLOCK  # two headers, the labels, and what fills the last block
-            if part and (len(part) == per_shard or (size is not None and filled + needed > size)):
-                yield part
-                part, filled = [], 0
-            part.append(i)
-            filled += needed
-        if part:
-            yield part
+            end, data = content(samples.images[i])
+            needed = len(data) + 4 * BLOCK  # two headers, the labels, and what fills the last block
+            if not held or held == per_shard or (size is not None and filled + needed > size):
+                shard, held, filled = shard + 1, 0, 0
+            held, filled = held + 1, filled + needed
+            yield shard, i, end, data
 
 
-def _length(path: Path) -> int:
-    """About how many bytes a picture takes."""
-    if tar_of(path):
-        return member_at(path).size
-    return 4096 if split_address(path) else path.stat().st_size
-
-
-def _write(samples: Samples, part: list[int], file: Path) -> Shard:
+def _write(samples: Samples, part: Iterable[Dealt], file: Path) -> Shard:
     """One shard."""
-    assert samples.images is not None
     tree, shard = samples.hierarchy, Shard(file.name, 0)
     with tarfile.open(file, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for i in part:
+        for _, i, end, data in part:
             label, key = samples.labels[i], f"{i:07d}-{_plain(samples.keys[i])}"
             names = {tree.levels[k]: tree.classes[k][label[k]] if label[k] >= 0 else None for k in tree.top_down}
             split = str(samples.split[i])
             about = {"split": split, "labels": names, "key": samples.keys[i], "number": i}
-            end, data = content(samples.images[i])
             place = _add(tar, f"{key}{end}", data)
             _add(tar, f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
             shard.add(samples.keys[i], i, split, label.tolist(), place)
@@ -109,11 +97,11 @@ def _write(samples: Samples, part: list[int], file: Path) -> Shard:
     return shard
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> Member:
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> TarMember:
     """Append a file that says nothing of when and by whom it was written; gives where it lies."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
-    place = Member(Path(name), tar.offset + BLOCK, len(data))
+    place = TarMember(Path(name), tar.offset + BLOCK, len(data))
     tar.addfile(info, io.BytesIO(data))
     return place
 
@@ -123,15 +111,13 @@ def _plain(key: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "_", re.sub(r"\.\w+$", "", key))[-LONGEST:].strip("_")
 
 
-def content(path: Path) -> tuple[str, bytes]:
-    """How a picture's name ends, and its bytes: those of its file as they are, else a PNG."""
-    if not split_address(path):
-        name, data = read_member(member_at(path)) if tar_of(path) else (path.name, path.read_bytes())
-        end = PurePosixPath(name).suffix.lower()
-        if end in SUFFIXES or (end := _end_of(data)) in SUFFIXES:
-            return end, data
+def content(picture: Picture) -> tuple[str, bytes]:
+    """How a picture's name ends, and its bytes: as they are where they are of a common kind, else a PNG."""
+    data, end = picture.read(), picture.suffix
+    if end in SUFFIXES or (end := _end_of(data)) in SUFFIXES:
+        return end, data
     png = io.BytesIO()
-    open_image(path).save(png, format="PNG")
+    open_image(picture).save(png, format="PNG")
     return ".png", png.getvalue()
 
 

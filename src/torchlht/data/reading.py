@@ -1,26 +1,20 @@
-"""Reading data: a folder, a table, shards, an embeddings file or a name, always into `Samples`."""
+"""Reading data: a place of any kind that `data/sources` knows, or a name that an installed package knows, into `Samples`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from torchlht.data.masking import Mask
 from torchlht.data.places import as_place, as_url
-from torchlht.data.samples import Samples
-from torchlht.data.sources.embeddings import read_embeddings
-from torchlht.data.sources.folder import read_folder
-from torchlht.data.sources.shards import is_shards, name_of_shards, read_shards
-from torchlht.data.sources.table import read_table_data
+from torchlht.data.samples import Samples, Source
 from torchlht.errors import DataError
-from torchlht.files import cache_dir
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.benchmarks.prepare import BENCHMARKS, prepared_table
-from torchlht.lab.demo import write_demo
+from torchlht.plugins import plugins
 
-__all__ = ["Mask", "Samples", "read_data"]
-
-NAMES = ("demo", *BENCHMARKS)
+Known = Callable[[], tuple[Path, Path | None]]  # gives where the data lies and the file of its tree, if it has one
 
 
 def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels: Sequence[str] | None = None) -> Samples:
@@ -36,22 +30,14 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
         DataError: when the data cannot be used, with the place and what to do.
         HierarchyError: when its labels do not form a tree, with every fault.
     """
-    path = demo_path() if str(source) == "demo" else as_place(source)
-    if str(source) in BENCHMARKS and not path.exists():
-        path = prepared_table(str(source))
-        hierarchy = hierarchy or (None if levels else Hierarchy.read(path.with_name("hierarchy.json")))
-    if is_shards(path):
-        samples = read_shards(path, hierarchy=hierarchy, levels=levels)
-    elif path.is_dir():
-        samples = read_folder(path, hierarchy=hierarchy, levels=levels)
-    elif not path.is_file():
-        raise DataError(f"{source}: no such file or folder, and not a dataset known by name (known: {', '.join(NAMES)})")
-    elif path.suffix.lower() == ".npz":
-        samples = read_embeddings(path, hierarchy=hierarchy, levels=levels)
-    elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        samples = read_table_data(path, hierarchy=hierarchy, levels=levels)
-    else:
-        raise DataError(f"{source}: data is a folder of pictures, a .csv or .tsv table, or an .npz of features; or .tar shards")
+    place = as_place(source)
+    if is_known(source):
+        place, tree = known_names()[str(source)]()
+        hierarchy = hierarchy or (Hierarchy.read(tree) if tree and not levels else None)
+    reader = source_of(place)
+    if reader is None:
+        raise DataError(f"{source}: {_why_not(place)}")
+    samples = reader.read(place, hierarchy, levels)
     if not samples.hierarchy.sizes[0]:
         raise DataError(f"{source}: no labels at all; at least two classes are needed")
     if samples.hierarchy.sizes[0] < 2:
@@ -59,16 +45,45 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
     return samples
 
 
-def demo_path(seed: int = 0) -> Path:
-    """The table of the drawn birds, drawn on first use."""
-    return write_demo(cache_dir() / f"demo-{seed}", seed=seed)
+def _why_not(place: Path) -> str:
+    """What is said of a place that no source reads."""
+    if not place.exists():
+        return f"no such file or folder, and not a dataset known by name (known: {', '.join(known_names())})"
+    *kinds, last = [source.what for source in sources()]
+    return f"data is {', '.join(kinds)}, or {last}"
+
+
+@functools.cache
+def sources() -> tuple[Source, ...]:
+    """What every file of `data/sources`, and every package that adds to them, can read; in the order they are asked."""
+    package = importlib.import_module("torchlht.data.sources")
+    files = [importlib.import_module(f"{package.__name__}.{file.name}") for file in pkgutil.iter_modules(package.__path__)]
+    found: list[Source] = [*(file.SOURCE for file in files), *plugins("torchlht.sources").values()]
+    return tuple(sorted(found, key=lambda source: (source.order, source.name)))
+
+
+def source_of(place: Path) -> Source | None:
+    """The source that reads a place; None where there is none."""
+    return next((source for source in sources() if source.reads(place)), None)
+
+
+def known_names() -> dict[str, Known]:
+    """Datasets known by name: what installed packages offer under `torchlht.datasets`, a table of names each."""
+    return {name: known for names in plugins("torchlht.datasets").values() for name, known in names.items()}
+
+
+def is_known(source: str | Path) -> bool:
+    """Whether a dataset is known by name; a file or folder of that name comes first."""
+    return str(source) in known_names() and not Path(source).exists()
 
 
 def lasting_name(source: str) -> str:
     """A dataset as a run remembers it: by its name or address, or by its whole path, wherever it is asked from."""
-    return source if source in NAMES or as_url(source) else str(as_place(source).resolve())
+    return source if is_known(source) or as_url(source) else str(as_place(source).resolve())
 
 
 def short_name(source: str) -> str:
     """A dataset as the names of run directories have it."""
-    return name_of_shards(source) if source not in NAMES and is_shards(source) else Path(source).stem
+    place = as_place(source)
+    reader = None if is_known(source) else source_of(place)
+    return reader.called(place) if reader else place.stem

@@ -1,4 +1,4 @@
-"""`Samples`: a dataset as the rest of the code sees it, whatever it was read from."""
+"""`Samples`: a dataset as the rest of the code sees it, whatever it was read from; and `Source`: what it is read by."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlht.data.packed import file_of
-from torchlht.data.places import state_of
-from torchlht.errors import DataError
+from torchlht.data.pictures import Picture, Problem, find_problems, states, write_problems
+from torchlht.errors import DataError, HierarchyError
+from torchlht.files import cache_dir
+from torchlht.hierarchy.rows import Row, build
 from torchlht.hierarchy.tree import Hierarchy
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 SPLITS = ("train", "val", "test")
+SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,7 @@ class Samples:
         keys: a name per sample that does not change when the data moves: a relative path, or a row number.
         labels: (N, K), fine first, -1 where unknown; the ancestors of a known label are always filled in.
         split: "train", "val" or "test" per sample.
-        images: a path per sample, FILE#N for one of the many in a file, SHARD.tar#OFFSET+SIZE for one in a tar, or None for
-            features.
+        images: a picture per sample, or None for features.
         features: (N, d) float32, or None for pictures.
         checked: whether every picture is known to be readable, from when they were packed.
     """
@@ -42,7 +44,7 @@ class Samples:
     keys: tuple[str, ...]
     labels: Ints
     split: NDArray[np.str_]
-    images: tuple[Path, ...] | None = None
+    images: tuple[Picture, ...] | None = None
     features: NDArray[np.float32] | None = None
     checked: bool = False
 
@@ -77,12 +79,76 @@ class Samples:
         digest = hashlib.sha256()
         if self.features is not None:
             digest.update(self.features.tobytes())
-        states: dict[Path, tuple[int, object] | None] = {}  # a shard holds many pictures and is asked once
-        for key, path in zip(self.keys, self.images or (), strict=bool(self.images)):
-            file = file_of(path)
-            size, changed = (states[file] if file in states else states.setdefault(file, state_of(file))) or (-1, None)
+        for key, state in zip(self.keys, states(self.images or ()), strict=bool(self.images)):
+            size, changed = state or (-1, None)
             digest.update(f"{key}\0{size}\0{changed}\n".encode())
         return digest.hexdigest()
+
+
+def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem]]:
+    """Refuse a dataset with unreadable pictures, or go on without them when `on_error` is "skip"."""
+    if samples.images is None or samples.checked:
+        return samples, []
+    problems = find_problems(samples.images)
+    if problems and on_error != "skip":
+        listed = cache_dir() / "problems.csv"
+        write_problems(listed, problems)
+        raise DataError(
+            f"{samples.name}: {len(problems)} of {len(samples)} pictures cannot be read, the first is {problems[0].path} "
+            f"({problems[0].reason}); all are listed in {listed}: mend or remove them, or pass --on-error skip"
+        )
+    bad = {problem.path for problem in problems}
+    keep = np.array([i for i, picture in enumerate(samples.images) if str(picture) not in bad], dtype=np.int64)
+    return (samples.select(keep) if problems else samples), problems
+
+
+# ---- sources -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of data. Every file of `data/sources` has one under the name SOURCE.
+
+    Attributes:
+        name: what code calls it.
+        what: what messages call it: "a folder of pictures".
+        reads: whether a place is of this kind.
+        read: reads it, with a tree or with its own, and with names of levels, coarse → fine, or with its own.
+        order: which are asked first: those with the least.
+        called: what run directories call the data at a place.
+    """
+
+    name: str
+    what: str
+    reads: Callable[[Path], bool]
+    read: Callable[[Path, Hierarchy | None, Sequence[str] | None], Samples]
+    order: int = 50
+    called: Callable[[Path], str] = attrgetter("stem")
+
+
+def tree_of(rows: Sequence[Row], names: Sequence[str], place: Path) -> Hierarchy:
+    """The tree all rows together imply, classes in taxonomic order so that the order of rows does not matter."""
+    ordered = sorted(rows, key=lambda row: tuple(name or "" for name in row.names))
+    spec, faults = build(ordered, names)
+    if faults:
+        raise HierarchyError(str(place), faults)
+    return Hierarchy(**spec._asdict(), source=str(place))
+
+
+def label_of(tree: Hierarchy, names: Sequence[str], row: Row, where: str) -> list[int]:
+    """The numbers of a row's classes, fine first; `where` names the row in messages."""
+    label = [-1] * len(tree)
+    for column, name in zip(names, row.names, strict=True):
+        if name is not None:
+            level = tree.levels.index(column)
+            try:
+                label[level] = tree.index(level, name)
+            except DataError as error:
+                raise DataError(f"{where}: {error}") from None
+    return label
+
+
+# ---- choosing ------------------------------------------------------------------------------------------------------
 
 
 def deepest_known(labels: Ints) -> Ints:

@@ -16,11 +16,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from torchlht.data.places import as_url, read_range, state_of
-from torchlht.data.samples import Ints
-from torchlht.data.tars import BLOCK, Member, checked, member_at, tar_of
+from torchlht.data.pictures import BLOCK, InTar, Picture, TarMember, states
+from torchlht.data.places import as_url, read_range
 
+Ints = NDArray[np.int64]
 SHARDS_AT_ONCE = 16  # of all lanes together
 BUFFER = 2048  # samples, likewise
 LANES = 4
@@ -28,24 +29,29 @@ PIECE = 4 * 2**20  # bytes that are read at once, from one shard
 STREAM_FROM = 8 * 2**30  # bytes of shards here; fewer are kept in memory by the system, so that random access is as fast
 
 
-def in_shards(paths: Sequence[Path]) -> bool:
+def in_shards(pictures: Sequence[Picture]) -> bool:
     """Whether all of these pictures lie in tars."""
-    return bool(paths) and all(tar_of(path) for path in paths)
+    return bool(pictures) and all(isinstance(picture, InTar) for picture in pictures)
 
 
-def worth_streaming(paths: Sequence[Path]) -> bool:
+def worth_streaming(pictures: Sequence[Picture]) -> bool:
     """Whether pictures lie in shards that are elsewhere, or larger than what the system keeps in memory."""
-    if not in_shards(paths):
+    if not in_shards(pictures):
         return False
-    files = {member_at(path).file for path in paths}
-    return any(map(as_url, files)) or sum((state_of(file) or (0, None))[0] for file in files) > STREAM_FROM
+    one_of_each = {picture.file: picture for picture in pictures}
+    elsewhere = any(file and as_url(file) for file in one_of_each)
+    return elsewhere or sum(state[0] for state in states(one_of_each.values()) if state) > STREAM_FROM
 
 
-def lying(paths: Sequence[Path]) -> list[Ints]:
+def members(pictures: Sequence[Picture]) -> list[TarMember]:
+    """Where pictures in shards lie."""
+    return [picture.placed() for picture in pictures if isinstance(picture, InTar)]
+
+
+def lying(pictures: Sequence[Picture]) -> list[Ints]:
     """The positions of the pictures of each shard, in the order in which they lie; shards by name."""
     shards: dict[Path, list[tuple[int, int]]] = {}
-    for i, path in enumerate(paths):
-        member = member_at(path)
+    for i, member in enumerate(members(pictures)):
         shards.setdefault(member.file, []).append((member.start, i))
     return [np.array([i for _, i in sorted(shards[file])], dtype=np.int64) for file in sorted(shards)]
 
@@ -143,18 +149,17 @@ class ShardReader:
         held: bytes of pictures that wait for their turn.
     """
 
-    def __init__(self, plan: Sequence[Path], piece: int = PIECE) -> None:
-        members = [member_at(path) for path in plan]
-        self.turns = Counter(members)
-        self.ahead: dict[Path, deque[Member]] = {}
+    def __init__(self, plan: Sequence[Picture], piece: int = PIECE) -> None:
+        self.turns = Counter(members(plan))
+        self.ahead: dict[Path, deque[TarMember]] = {}
         for member in sorted(self.turns):
             self.ahead.setdefault(member.file, deque()).append(member)
         self.piece, self.held = piece, 0
-        self._waiting: dict[Member, bytes] = {}
+        self._waiting: dict[TarMember, bytes] = {}
 
-    def take(self, path: Path) -> bytes:
+    def take(self, picture: Picture) -> bytes:
         """The next picture of the plan."""
-        member = member_at(path)
+        (member,) = members([picture])
         while member not in self._waiting:
             self._read_on(self.ahead[member.file])
         self.turns[member] -= 1
@@ -163,10 +168,10 @@ class ShardReader:
         self.held -= member.size
         return self._waiting.pop(member)
 
-    def _read_on(self, ahead: deque[Member]) -> None:
+    def _read_on(self, ahead: deque[TarMember]) -> None:
         """Read the next piece of a shard, at least one picture of it."""
         first = last = ahead[0]
-        part: list[Member] = []
+        part: list[TarMember] = []
         while ahead and (not part or ahead[0].start + ahead[0].size - first.start <= self.piece):
             last = ahead.popleft()
             part.append(last)
@@ -174,5 +179,5 @@ class ShardReader:
         data = read_range(first.file, start, last.start + last.size)
         for member in part:
             at = member.start - BLOCK - start
-            self._waiting[member] = checked(data[at : at + BLOCK + member.size], member)[1]
+            self._waiting[member] = member.checked(data[at : at + BLOCK + member.size])
             self.held += member.size

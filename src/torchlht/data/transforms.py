@@ -1,6 +1,6 @@
 """From a picture to a tensor, in three stages, so that the expensive one can be kept in memory:
 
-decode     path → uint8 (3, h, w), resized          deterministic, the same for training and evaluation
+decode     picture → uint8 (3, h, w), resized          deterministic, the same for training and evaluation
 crop       → uint8 (3, size, size)                  random crop and flip in training, the centre otherwise
 normalise  → float32                                a whole batch at once
 """
@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from torchlht.data.images import open_image, to_rgb
+from torchlht.data.pictures import Picture, open_image, to_rgb
 from torchlht.errors import ConfigError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -69,9 +69,9 @@ def paper_preprocess(size: int) -> Preprocess:
     return Preprocess(size=size, resize=size, stretch=True, padding=4)
 
 
-def decode(source: str | Path | Image.Image, spec: Preprocess, data: bytes | None = None) -> Tensor:
-    """A picture, resized: uint8 (3, h, w). `data` is the content of its file, where that has been read already."""
-    image = to_rgb(source) if isinstance(source, Image.Image) else open_image(Path(source), data)
+def decode(source: Picture | str | Path | Image.Image, spec: Preprocess) -> Tensor:
+    """A picture, one at an address or one of PIL, resized: uint8 (3, h, w)."""
+    image = to_rgb(source) if isinstance(source, Image.Image) else open_image(source)
     if spec.stretch:
         target = (spec.resize, spec.resize)
     else:

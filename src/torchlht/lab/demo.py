@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from torchlht.errors import DataError
+from torchlht.files import cache_dir
 from torchlht.lab.birds import (
     BARK,
     FAMILIES,
@@ -441,6 +442,11 @@ def _write_species(root: Path, species: int, seed: int, counts: Sequence[int], s
             picture.save(root / path, compress_level=2)  # noise compresses badly: speed matters more
             rows.append((path.as_posix(), *SPECIES[species], split))
     return rows
+
+
+def demo_table() -> Path:
+    """The table of the drawn birds, drawn on first use."""
+    return write_demo(cache_dir() / "demo-0")
 
 
 def write_demo(root: Path, *, seed: int = 0, train: int = 40, test: int = 25, size: int = 64) -> Path:

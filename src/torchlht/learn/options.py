@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from torchlht.data.masking import Mask
+from torchlht.data.pictures import Picture
 from torchlht.data.streaming import in_shards, worth_streaming
 from torchlht.errors import ConfigError
 from torchlht.lab.perturbing import Perturbation
@@ -266,7 +267,7 @@ class TrainArgs:
             raise ConfigError(f"--fold is {self.fold!r}: a part of several, as in 2/5")
         return int(part) - 1, int(parts)
 
-    def streams(self, pictures: Sequence[Path]) -> bool:
+    def streams(self, pictures: Sequence[Picture]) -> bool:
         """Whether training pictures are streamed. Raises ConfigError when that is asked for and they lie in no shards."""
         if self.stream == "always" and not in_shards(pictures):
             raise ConfigError(f"--stream is for shards; {self.data} is none: lht data pack {self.data} --out DIR makes some")

@@ -25,9 +25,9 @@ from torchlht.answer.calibration import fit_calibration
 from torchlht.answer.model import Model, read_config
 from torchlht.answer.runs import History, Run
 from torchlht.data.batches import SampleSet, sample_set
-from torchlht.data.images import check_images, write_problems
+from torchlht.data.pictures import write_problems
 from torchlht.data.reading import lasting_name, short_name
-from torchlht.data.samples import Ints, Samples, draw_fold, draw_share, hold_out_test, with_split
+from torchlht.data.samples import Ints, Samples, check_images, draw_fold, draw_share, hold_out_test, with_split
 from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json

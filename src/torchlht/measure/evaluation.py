@@ -16,9 +16,8 @@ from torchlht.answer.model import Model, read_config
 from torchlht.answer.named import wanted
 from torchlht.answer.runs import read_split
 from torchlht.data.batches import SampleSet, sample_set
-from torchlht.data.images import check_images
 from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples, hold_out_test, with_split
+from torchlht.data.samples import Samples, check_images, hold_out_test, with_split
 from torchlht.errors import DataError, RunError
 from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy

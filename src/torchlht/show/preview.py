@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from torchlht.data.images import open_image
+from torchlht.data.pictures import Picture, open_image
 from torchlht.data.samples import Samples
 from torchlht.files import replacing
 from torchlht.hierarchy.tree import Hierarchy
@@ -31,8 +31,8 @@ def contact_sheet(samples: Samples, out: Path, *, per_class: int = 6, skip: set[
         left, top = MARGIN + c * (per_class * (TILE + GAP) + MARGIN), MARGIN
         for previous, leaf in column:
             top = _headings(pen, tree, leaf, previous, left, top)
-            for i, path in enumerate(_pictures(samples, leaf, per_class, skip or set())):
-                sheet.paste(ImageOps.fit(open_image(path), (TILE, TILE)), (left + i * (TILE + GAP), top))
+            for i, picture in enumerate(_pictures(samples, leaf, per_class, skip or set())):
+                sheet.paste(ImageOps.fit(open_image(picture), (TILE, TILE)), (left + i * (TILE + GAP), top))
             top += TILE + GAP
     with replacing(out) as beside:
         sheet.save(beside, format="PNG")
@@ -71,8 +71,8 @@ def _headings(pen: ImageDraw.ImageDraw, tree: Hierarchy, leaf: int, previous: in
     return top + LABEL
 
 
-def _pictures(samples: Samples, leaf: int, count: int, skip: set[str]) -> list[Path]:
+def _pictures(samples: Samples, leaf: int, count: int, skip: set[str]) -> list[Picture]:
     """The first readable pictures of a class."""
     assert samples.images is not None
-    paths = [samples.images[i] for i in np.flatnonzero(samples.labels[:, 0] == leaf)]
-    return [path for path in paths if str(path) not in skip][:count]
+    pictures = [samples.images[i] for i in np.flatnonzero(samples.labels[:, 0] == leaf)]
+    return [picture for picture in pictures if str(picture) not in skip][:count]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlht.data.samples import Ints, Samples
+from torchlht.data.samples import Ints, Samples, Source
 from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
@@ -34,7 +34,7 @@ def read_features(path: Path) -> NDArray[np.float32]:
     return _features(read_arrays(path), path)
 
 
-def read_embeddings(path: Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
+def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
     """Read an embeddings file; the tree is put together from its labels unless one is given."""
     arrays = read_arrays(path)
     x = _features(arrays, path)
@@ -137,3 +137,8 @@ def _renumbered(y: Ints, classes: Sequence[Sequence[str]], tree: Hierarchy, path
                 raise DataError(f"{path}: {error}") from None
         out[:, k] = table[y[:, k]]
     return out
+
+
+SOURCE = Source(
+    "embeddings", "an .npz of features", lambda place: place.suffix.lower() == ".npz" and place.is_file(), read_embeddings
+)

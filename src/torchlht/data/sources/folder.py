@@ -14,23 +14,21 @@ from pathlib import Path
 
 import numpy as np
 
-from torchlht.data.images import images_in
-from torchlht.data.samples import Samples
+from torchlht.data.pictures import FilePicture, images_in
+from torchlht.data.samples import SPLIT_NAMES, Samples, Source
 from torchlht.errors import DataError, Fault, HierarchyError
 from torchlht.hierarchy.reading import folder_rows, subfolders, to_depth
 from torchlht.hierarchy.rows import Row, Spec, build
 from torchlht.hierarchy.tree import Hierarchy
 
-SPLIT_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
-
-def read_folder(root: Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
+def read_folder(root: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
     """Read a folder of pictures; the tree is the folders' own unless one is given."""
     tops = subfolders(root)
     if not tops:
         raise DataError(f"{root}: no folders inside; expected one folder per class, folders inside folders for finer classes")
-    in_splits = all(top.name.lower() in SPLIT_FOLDERS for top in tops)
-    parts = [(top, SPLIT_FOLDERS[top.name.lower()]) for top in tops] if in_splits else [(root, "train")]
+    in_splits = all(top.name.lower() in SPLIT_NAMES for top in tops)
+    parts = [(top, SPLIT_NAMES[top.name.lower()]) for top in tops] if in_splits else [(root, "train")]
     tree = hierarchy or _tree_of([part for part, _ in parts], root, levels)
 
     keys, labels, splits, images = [], [], [], []
@@ -41,7 +39,7 @@ def read_folder(root: Path, *, hierarchy: Hierarchy | None, levels: Sequence[str
                 keys.append(image.relative_to(root).as_posix())
                 labels.append(label)
                 splits.append(split)
-                images.append(image)
+                images.append(FilePicture(image))
     if not images:
         raise DataError(f"{root}: no pictures in it or its folders (looked for .jpg, .png, .webp and other common kinds)")
     filled = tree.fill(np.array(labels, dtype=np.int64), where=lambda i: keys[i])
@@ -89,3 +87,6 @@ def _label(tree: Hierarchy, path: tuple[str, ...], folder: Path) -> list[int]:
         level -= 1
         label[level] = int(children[0])
     return label
+
+
+SOURCE = Source("folder", "a folder of pictures", Path.is_dir, read_folder, order=20)

@@ -16,17 +16,14 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from torchlht.data.images import images_in
+from torchlht.data.pictures import FilePicture, TarMember, entries, images_in, is_image, picture_at
 from torchlht.data.places import as_place, as_url, is_there, matching, name_of, read_all, read_range, state_of
-from torchlht.data.samples import Ints, Samples
-from torchlht.data.sources.folder import SPLIT_FOLDERS
-from torchlht.data.sources.table import label_of, tree_of
-from torchlht.data.tars import Member, entries, is_picture, read_member
+from torchlht.data.samples import SPLIT_NAMES, Ints, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError
 from torchlht.files import cache_dir, write_json
 from torchlht.hierarchy.reading import subfolders
@@ -65,7 +62,7 @@ class Shard:
     offsets: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
 
-    def add(self, key: str, number: int, split: str, labels: Any, place: Member) -> None:
+    def add(self, key: str, number: int, split: str, labels: Any, place: TarMember) -> None:
         """One more sample."""
         self.samples += 1
         self.keys.append(key)
@@ -77,10 +74,12 @@ class Shard:
 
 
 def is_shards(source: str | Path) -> bool:
-    """Whether a name stands for shards: an address, a tar, several by {000..099} or *, or a folder that holds them."""
+    """Whether a name stands for shards: a tar, several by {000..099} or *, a folder that holds them here, or any elsewhere."""
     place = as_place(source)
-    if as_url(place) or place.name.endswith(".tar"):
+    if place.name.endswith(".tar"):
         return True
+    if as_url(place):
+        return isinstance(picture_at(place), FilePicture) and not is_image(place)
     if not place.is_dir():
         return False
     listed, tars = (place / INDEX).is_file(), any(place.glob("*.tar"))
@@ -88,7 +87,7 @@ def is_shards(source: str | Path) -> bool:
     return (listed and tars) or ((listed or tars) and alone)
 
 
-def read_shards(source: str | Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
+def read_shards(source: str | Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
     """Read shards: their index where there is one, else the tars. Samples come in the order in which they were packed."""
     folder, files = find_shards(source)
     indexed = is_there(folder / INDEX)
@@ -98,7 +97,7 @@ def read_shards(source: str | Path, *, hierarchy: Hierarchy | None, levels: Sequ
     if not count:
         raise DataError(f"{source}: no samples in it; {EXPECTED}")
     order = np.argsort(np.concatenate([shard.numbers for shard in shards]), kind="stable")
-    places = [Member(folder / s.file, *at) for s in shards for at in zip(s.offsets, s.sizes, strict=True)]
+    places = [TarMember(folder / s.file, *at) for s in shards for at in zip(s.offsets, s.sizes, strict=True)]
     keys = [key for shard in shards for key in shard.keys]
     splits = np.array([split for shard in shards for split in shard.splits])
     names, rows, which, known = _rows([label for shard in shards for label in shard.labels], own, folder)
@@ -114,7 +113,7 @@ def read_shards(source: str | Path, *, hierarchy: Hierarchy | None, levels: Sequ
         tuple(keys[i] for i in order),
         labels[order],
         splits[order],
-        images=tuple(places[i].path for i in order),
+        images=tuple(places[i] for i in order),
         checked=indexed and as_url(folder) is not None,
     )
 
@@ -203,7 +202,7 @@ def _mismatch(folder: Path, shard: Shard) -> str | None:
         more = "it was cut off or replaced; copy it again, or remove the index to have the shards read through"
         return f"{name_of(file)}: {state[0]:,} bytes long, {shard.bytes:,} in {INDEX}: {more}"
     if shard.keys and not as_url(file):  # elsewhere every picture's header is looked at when it is read
-        read_member(Member(file, shard.offsets[-1], shard.sizes[-1]))
+        TarMember(file, shard.offsets[-1], shard.sizes[-1]).read()
     return None
 
 
@@ -225,17 +224,17 @@ def _scanned(files: list[Path]) -> list[Shard]:
 
 def _scan(file: Path, size: int) -> Shard:
     """Read a tar through: the members of a sample lie side by side and share the name up to the first dot."""
-    shard, samples = Shard(file.name, size), dict[str, dict[str, Member]]()
+    shard, samples = Shard(file.name, size), dict[str, dict[str, TarMember]]()
     for entry in entries(file):
         samples.setdefault(entry.key, {})[entry.end] = entry.place
     for key, parts in samples.items():
-        pictures = [end for end in parts if is_picture(end)]
+        pictures = [end for end in parts if is_image(PurePosixPath(key + end))]
         where = f"{name_of(file)} {key}"
         if len(pictures) != 1 or ".json" not in parts:
             raise DataError(f"{where}: holds {', '.join(sorted(parts))}; {EXPECTED}")
         place = parts[".json"]
         about = _about(read_range(place.file, place.start, place.start + place.size), where)
-        split = SPLIT_FOLDERS.get(str(about.get("split") or "train").lower())
+        split = SPLIT_NAMES.get(str(about.get("split") or "train").lower())
         if split is None:
             raise DataError(f"{where}: split is {about['split']!r}; it is train, val or test")
         name = str(about.get("key") or f"{key}{pictures[0]}")
@@ -308,3 +307,6 @@ def _coded(
     tree = hierarchy or tree_of(picked, columns, folder)
     labels = np.array([label_of(tree, columns, row, row.where) for row in picked], dtype=np.int64)
     return tree, tree.fill(labels, where=where.__getitem__)
+
+
+SOURCE = Source("shards", "a folder of .tar shards", is_shards, read_shards, order=10, called=name_of_shards)

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from torchlht.data.samples import Samples
-from torchlht.data.sources.folder import SPLIT_FOLDERS
+from torchlht.data.pictures import picture_at
+from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.reading import Table, read_table
-from torchlht.hierarchy.rows import Row, build
+from torchlht.hierarchy.rows import Row
 from torchlht.hierarchy.tree import Hierarchy
 
 PATH_COLUMNS = ("path", "file", "filename", "image")
 
 
-def read_table_data(path: Path, *, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
+def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
     """Read a table of pictures; the tree is put together from its rows unless one is given."""
     table = read_table(path)
     if table.faults:
@@ -48,7 +48,7 @@ def read_table_data(path: Path, *, hierarchy: Hierarchy | None, levels: Sequence
         stable_keys(files),
         tree.fill(labels, where=where.__getitem__),
         np.array(_splits(table, where)),
-        images=tuple(path.parent / file for file in files),
+        images=tuple(picture_at(path.parent / file) for file in files),
     )
 
 
@@ -85,28 +85,6 @@ def _level_columns(
     return wanted
 
 
-def tree_of(rows: Sequence[Row], names: Sequence[str], path: Path) -> Hierarchy:
-    """The tree all rows together imply, classes in taxonomic order so that the order of rows does not matter."""
-    ordered = sorted(rows, key=lambda row: tuple(name or "" for name in row.names))
-    spec, faults = build(ordered, names)
-    if faults:
-        raise HierarchyError(str(path), faults)
-    return Hierarchy(**spec._asdict(), source=str(path))
-
-
-def label_of(tree: Hierarchy, names: Sequence[str], row: Row, place: str) -> list[int]:
-    """The numbers of a row's classes, fine first; `place` names the row in messages."""
-    label = [-1] * len(tree)
-    for column, name in zip(names, row.names, strict=True):
-        if name is not None:
-            level = tree.levels.index(column)
-            try:
-                label[level] = tree.index(level, name)
-            except DataError as error:
-                raise DataError(f"{place}: {error}") from None
-    return label
-
-
 def _splits(table: Table, where: Sequence[str]) -> list[str]:
     if "split" not in table.columns:
         return ["train"] * len(table.rows)
@@ -114,7 +92,16 @@ def _splits(table: Table, where: Sequence[str]) -> list[str]:
     splits = []
     for (_, cells), place in zip(table.rows, where, strict=True):
         value = cells[column].lower() or "train"
-        if value not in SPLIT_FOLDERS:
+        if value not in SPLIT_NAMES:
             raise DataError(f"{place}: split is {cells[column]!r}; it is train, val or test")
-        splits.append(SPLIT_FOLDERS[value])
+        splits.append(SPLIT_NAMES[value])
     return splits
+
+
+SOURCE = Source(
+    "table",
+    "a .csv or .tsv table",
+    lambda place: place.suffix.lower() in (".csv", ".tsv", ".txt") and place.is_file(),
+    read_table_data,
+    order=30,
+)

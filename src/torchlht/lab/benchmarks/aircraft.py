@@ -19,7 +19,7 @@ from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import (
     Archive,
-    Picture,
+    Labelled,
     Request,
     find_base,
     place,
@@ -55,7 +55,7 @@ def read_aircraft(root: Path, request: Request) -> Archive:
             found.append((str(base / "images" / f"{i}.jpg"), name, split))
     order = _check_lists(base, (set(makers.values()), set(makers), set(families)))
     tree = Hierarchy.from_paths([(makers[families[name]], families[name], name) for name in order], LEVELS)
-    return Archive(tree, [Picture(path, tree.index(0, name), split) for path, name, split in found])
+    return Archive(tree, [Labelled(path, tree.index(0, name), split) for path, name, split in found])
 
 
 def _check_lists(base: Path, seen: Sequence[set[str]]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from torchlht.data.pictures import picture_at
 from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -15,7 +16,7 @@ TREES = Path(__file__).parents[2] / "trees"
 Value = TypeVar("Value")
 
 
-class Picture(NamedTuple):
+class Labelled(NamedTuple):
     """A picture of an archive: its absolute path, the number of its finest class, and its split."""
 
     path: str
@@ -46,7 +47,7 @@ class Archive:
     """
 
     tree: Hierarchy
-    pictures: list[Picture]
+    pictures: list[Labelled]
     prior: Hierarchy | None = None
     targets: tuple[str, ...] = ()
     names: tuple[int, ...] | None = None
@@ -116,14 +117,14 @@ def place(parents: dict[str, str], level: str, child: str, parent: str, where: s
         raise DataError(f"{where}: {level} {child!r} is under {parent!r} here but under {parents[child]!r} elsewhere")
 
 
-def absent(pictures: Iterable[Picture]) -> list[str]:
+def absent(pictures: Iterable[Labelled]) -> list[str]:
     """The pictures that are not there. Each folder is listed once, which is far quicker than asking for each file."""
     listed: dict[str, set[str]] = {}
     found = []
     for picture in pictures:
-        folder, _, name = picture.path.rpartition(os.sep)
+        folder, _, name = str(picture_at(picture.path).file).rpartition(os.sep)
         if folder not in listed:
             listed[folder] = {file.name for file in Path(folder).iterdir()} if Path(folder).is_dir() else set()
-        if name not in listed[folder] and name.partition("#")[0] not in listed[folder]:
+        if name not in listed[folder]:
             found.append(picture.path)
     return found

@@ -19,7 +19,7 @@ import numpy as np
 
 from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.benchmarks.archive import Archive, Picture, Request, find_base, shipped_tree
+from torchlht.lab.benchmarks.archive import Archive, Labelled, Request, find_base, shipped_tree
 
 BASES = ("stanford_cars", ".")
 DEVKITS = ("devkit", "car_devkit/devkit", "car_devkit", ".")
@@ -36,19 +36,19 @@ def read_cars(root: Path, request: Request) -> Archive:
     return Archive(tree, _new(base, tree))
 
 
-def _old(base: Path, tree: Hierarchy) -> list[Picture]:
+def _old(base: Path, tree: Hierarchy) -> list[Labelled]:
     """The pictures of the old layout: one list for both splits."""
     file = base / "cars_annos.mat"
     content = load_mat(file, ("annotations", "class_names"))
     leaves = match_names(tree, content["class_names"], file)
     fields = _fields(content["annotations"], ("relative_im_path", "class", "test"), file)
     return [
-        Picture(str(base / str(path)), _leaf(leaves, number, file), "test" if int(test) else "train")
+        Labelled(str(base / str(path)), _leaf(leaves, number, file), "test" if int(test) else "train")
         for path, number, test in zip(*fields, strict=True)
     ]
 
 
-def _new(base: Path, tree: Hierarchy) -> list[Picture]:
+def _new(base: Path, tree: Hierarchy) -> list[Labelled]:
     """The pictures of the new layout: a folder and a list for each split."""
     folders = {split: _folder(base, f"cars_{split}") for split in ("train", "test")}
     meta, train, test = (_kit_file(base, name) for name in ("cars_meta.mat", "cars_train_annos.mat", WITH_LABELS))
@@ -63,7 +63,7 @@ def _new(base: Path, tree: Hierarchy) -> list[Picture]:
     for split, file in (("train", train), ("test", test)):
         names, numbers = _fields(load_mat(file, ("annotations",))["annotations"], ("fname", "class"), file)
         pairs = zip(names, numbers, strict=True)
-        pictures += [Picture(f"{folders[split]}/{name}", _leaf(leaves, number, file), split) for name, number in pairs]
+        pictures += [Labelled(f"{folders[split]}/{name}", _leaf(leaves, number, file), split) for name, number in pairs]
     return pictures
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from torchlht.errors import DataError
 from torchlht.lab.benchmarks.archive import (
     Archive,
-    Picture,
+    Labelled,
     Request,
     find_base,
     look_up,
@@ -45,7 +45,7 @@ def read_cub(root: Path, request: Request) -> Archive:
     files, labels, train = tables.values()
     of_labels, of_train = list(tables)[1:]
     pictures = [
-        Picture(
+        Labelled(
             str(base / "images" / file),
             look_up(leaves, labels[i], f"{of_labels} picture {i}"),
             look_up(SPLITS, train[i], f"{of_train} picture {i}"),

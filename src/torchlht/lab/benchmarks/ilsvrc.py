@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchlht.data.images import is_image
+from torchlht.data.pictures import is_image
 from torchlht.errors import DataError
 from torchlht.hierarchy.reading import subfolders
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.benchmarks.archive import Archive, Picture, Request, find_base, read_pairs
+from torchlht.lab.benchmarks.archive import Archive, Labelled, Request, find_base, read_pairs
 
 SOURCES = ("ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train")
 TARGETS = ("ILSVRC2010/train",)
@@ -39,7 +39,7 @@ def read_ilsvrc(root: Path, request: Request) -> Archive:
     names = _class_names([folder.name for folder in folders], name_files)
     tree = Hierarchy(levels=("class",), classes=[names], parents=[])
     pictures = [
-        Picture(str(folder / name), leaf, "train")
+        Labelled(str(folder / name), leaf, "train")
         for leaf, folder in enumerate(folders)
         for name in _first(folder, PER_SOURCE if folder.parent == sources else PER_TARGET)
     ]

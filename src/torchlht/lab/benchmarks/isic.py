@@ -16,7 +16,7 @@ from pathlib import Path
 from torchlht.data.samples import hashed
 from torchlht.errors import DataError
 from torchlht.hierarchy.reading import read_table
-from torchlht.lab.benchmarks.archive import Archive, Picture, Request, find_base, require, same_keys, shipped_tree
+from torchlht.lab.benchmarks.archive import Archive, Labelled, Request, find_base, require, same_keys, shipped_tree
 
 INPUT = "ISIC2018_Task3_Training_Input"
 TRUTH = "ISIC2018_Task3_Training_GroundTruth"
@@ -38,7 +38,7 @@ def read_isic(root: Path, request: Request) -> Archive:
     return Archive(
         tree,
         [
-            Picture(str(base / INPUT / f"{image}.jpg"), tree.index(0, diagnosis), splits[lesions[image]])
+            Labelled(str(base / INPUT / f"{image}.jpg"), tree.index(0, diagnosis), splits[lesions[image]])
             for image, diagnosis in sorted(diagnoses.items())
         ],
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from torchlht.lab.benchmarks.cub import read_cub
 from torchlht.lab.benchmarks.ilsvrc import read_ilsvrc
 from torchlht.lab.benchmarks.isic import read_isic
 from torchlht.lab.benchmarks.vision import RANKS, read_cifar100, read_fashion, read_inat
+from torchlht.lab.demo import demo_table
 
 __all__ = ["BENCHMARKS", "Benchmark", "Prepared", "find_benchmark", "prepare", "prepare_benchmark", "prepared_table"]
 
@@ -179,6 +181,14 @@ def prepared_table(name: str) -> Path:
         mode = f" --mode {'|'.join(benchmark.modes)}" if benchmark.modes else ""
         raise DataError(f"{name} is not prepared yet: lht data prepare {name} --root DIR{mode} (had from {benchmark.where})")
     return table
+
+
+def _known(name: str) -> tuple[Path, Path]:
+    table = prepared_table(name)
+    return table, table.with_name(TREE)
+
+
+NAMED = {"demo": lambda: (demo_table(), None), **{name: partial(_known, name) for name in BENCHMARKS}}  # to `read_data`
 
 
 def prepare_benchmark(

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchlht.data.packed import IDX_END, read_packed
+from torchlht.data.pictures import IDX_END, read_packed
 from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.benchmarks.archive import Archive, Picture, Request, find_base, place, require, shipped_tree
+from torchlht.lab.benchmarks.archive import Archive, Labelled, Request, find_base, place, require, shipped_tree
 
 CIFAR = "cifar-100-python"
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
@@ -61,7 +61,7 @@ def read_cifar100(root: Path, request: Request) -> Archive:
             place(parents, "class", fine[label], coarse[above], f"{base / split}#{i}")
     tree = Hierarchy.from_paths([(parents[name], name) for name in fine if name in parents], ("superclass", "class"))
     pictures = [
-        Picture(f"{base / split}#{i}", tree.index(0, fine[label]), split)
+        Labelled(f"{base / split}#{i}", tree.index(0, fine[label]), split)
         for split, (dataset, _) in parts.items()
         for i, label in enumerate(dataset.targets)
     ]
@@ -96,7 +96,7 @@ def read_fashion(root: Path, request: Request) -> Archive:
         leaves = [tree.index(0, name) for name in dataset.classes]
         if len(dataset.data) != len(dataset.targets):
             raise DataError(f"{file}: {len(dataset.data)} pictures but {len(dataset.targets)} labels")
-        pictures += [Picture(f"{file}#{i}", leaves[label], split) for i, label in enumerate(dataset.targets.tolist())]
+        pictures += [Labelled(f"{file}#{i}", leaves[label], split) for i, label in enumerate(dataset.targets.tolist())]
     return Archive(tree, pictures)
 
 
@@ -119,7 +119,7 @@ def read_inat(root: Path, request: Request) -> Archive:
         raise DataError(f"{base}: {which[0]} is in one of {train} and {INAT_TEST} only")
     tree, names = taxa(folders)
     pictures = [
-        Picture(f"{dataset.root}/{folders[leaf]}/{name}", leaf, split)
+        Labelled(f"{dataset.root}/{folders[leaf]}/{name}", leaf, split)
         for split, dataset in parts.items()
         for leaf, name in sorted(dataset.index)
     ]

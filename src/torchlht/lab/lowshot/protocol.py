@@ -166,7 +166,7 @@ def write_table(samples: Samples, folder: Path) -> Path:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["path", *(tree.levels[k] for k in tree.top_down), "split"])
     assert samples.images is not None
-    for path, label in zip(samples.images, samples.labels, strict=True):
-        writer.writerow([path.resolve(), *(tree.classes[k][label[k]] for k in tree.top_down), "train"])
+    for picture, label in zip(samples.images, samples.labels, strict=True):
+        writer.writerow([Path(str(picture)).resolve(), *(tree.classes[k][label[k]] for k in tree.top_down), "train"])
     write_text(folder / "source.csv", text.getvalue())
     return folder / "source.csv"

@@ -11,9 +11,8 @@ from typing import Any
 import yaml
 
 from torchlht import console
-from torchlht.data.images import check_images
 from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples
+from torchlht.data.samples import Samples, check_images
 from torchlht.errors import ConfigError, RunError
 from torchlht.files import write_text, write_yaml
 from torchlht.hierarchy.tree import Hierarchy

@@ -23,13 +23,14 @@ from torch import Tensor, nn
 
 from torchlht.answer.asking import device_of
 from torchlht.answer.model import Model
+from torchlht.data.pictures import Picture
 from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import DenseTransition, Transition
 
 Through = Literal["both", "T", "p1"]
-Pictures = Tensor | Sequence[str | Path | Image.Image]
+Pictures = Tensor | Sequence[str | Path | Picture | Image.Image]
 
 
 @dataclass(frozen=True)

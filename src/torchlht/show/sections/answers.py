@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchlht.data.images import open_image
+from torchlht.data.pictures import open_image
 from torchlht.show.figures.attributes import what_is_shared
 from torchlht.show.figures.confusion import confusion_figure
 from torchlht.show.look import Ints

@@ -206,7 +206,5 @@ def attributes_section(subject: Subject) -> Section:
 
 def found_attributes(ours: Seen) -> Path | None:
     """The folder above the pictures that holds attributes, as CUB's archive does; None where there is none."""
-    if not ours.samples.images:
-        return None
-    above = [ours.samples.images[0].absolute(), *ours.samples.images[0].absolute().parents][1:6]
-    return next((folder for folder in above if (folder / CUB_FILE).is_file()), None)
+    file = ours.samples.images[0].file if ours.samples.images else None
+    return next((folder for folder in (file.absolute().parents[:5] if file else ()) if (folder / CUB_FILE).is_file()), None)

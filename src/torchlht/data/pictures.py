@@ -1,0 +1,401 @@
+"""Pictures, wherever they lie: what one is, opening it, and finding out which cannot be opened before anything depends on it.
+
+    birds/1.jpg, s3://bucket/1.jpg    a file, here or at an address        FilePicture
+    shards-000000.tar#1536+20480      what lies there in a tar             TarMember
+    shards-000000.tar#17              picture 17 of a tar                  NthInTar
+    cifar-100-python/train#17         picture 17 of a file of CIFAR-100    PackedPicture
+
+`picture_at` alone takes addresses apart. A new kind of picture is a subclass of `Picture` with `file`, `part` and `read`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import struct
+import tarfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from torchlht.data.places import as_place, as_url, name_of, opened, read_all, read_range, state_of
+from torchlht.errors import DataError
+from torchlht.files import cache_dir, write_json, write_text
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
+UNREADABLE = (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError)
+State = tuple[int, object] | None
+_ADDRESS = re.compile(r"(?P<file>.+)#(?P<first>\d+)(?:\+(?P<size>\d+))?", re.DOTALL)
+
+
+class Picture(ABC):
+    """A picture that can be read. Cheap, hashable, and sent to worker processes; its text is its address.
+
+    Attributes:
+        file: the file it lies in, alone or with others; None for one in memory.
+    """
+
+    __slots__ = ()
+    file: Path | None
+
+    @abstractmethod
+    def read(self) -> bytes:
+        """Its content, as a file of its own would have it. Raises OSError or DataError when it cannot be had."""
+
+    @property
+    def part(self) -> str:
+        """What its address has after the file: which of the many in it."""
+        return ""
+
+    @property
+    def name(self) -> str:
+        """The last part of its address."""
+        return f"{self.file.name if self.file else ''}{self.part}"
+
+    @property
+    def suffix(self) -> str:
+        """How its name ends, such as .jpg."""
+        return PurePath(self.name).suffix.lower()
+
+    def __str__(self) -> str:
+        return f"{self.file}{self.part}"
+
+    def open(self) -> Image.Image:
+        """The picture as PIL has it, perhaps not decoded yet."""
+        return Image.open(io.BytesIO(self.read()))
+
+    def state(self) -> State:
+        """The length of its file, and what changes with it; None where there is no file."""
+        return state_of(self.file) if self.file else None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePicture(Picture):
+    """A file of its own, here or at an address."""
+
+    file: Path
+
+    def read(self) -> bytes:
+        """The file."""
+        return read_all(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class BytesPicture(Picture):
+    """A picture in memory; `title` is what messages call it."""
+
+    data: bytes = field(repr=False)
+    title: str = "a picture in memory"
+    file: None = field(default=None, init=False)
+
+    def __str__(self) -> str:
+        return self.title
+
+    def read(self) -> bytes:
+        """The content."""
+        return self.data
+
+    def state(self) -> State:
+        """Of the content itself."""
+        return len(self.data), hashlib.sha256(self.data).hexdigest()
+
+
+def picture_at(place: Picture | str | Path) -> Picture:
+    """The picture at an address, or the picture itself. FILE#N is a file of its own where there is one of that name."""
+    if isinstance(place, Picture):
+        return place
+    path = as_place(place)
+    if not (found := _ADDRESS.fullmatch(str(path))):
+        return FilePicture(path)
+    file, first, size = Path(found["file"]), int(found["first"]), found["size"]
+    if file.name.endswith(".tar"):
+        return TarMember(file, first, int(size)) if size else NthInTar(file, first)
+    return FilePicture(path) if size or path.exists() or not file.is_file() else PackedPicture(file, first)
+
+
+def is_image(path: PurePath) -> bool:
+    """Whether a file's name says it is a picture."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The pictures lying directly in a folder, sorted by name."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and is_image(path))
+
+
+def states(pictures: Iterable[Picture]) -> Iterator[State]:
+    """The state of each; a file that holds many is asked once."""
+    known: dict[Path, State] = {}
+    for picture in pictures:
+        if picture.file is None:
+            yield picture.state()
+            continue
+        if picture.file not in known:
+            known[picture.file] = picture.state()
+        yield known[picture.file]
+
+
+# ---- in tars -------------------------------------------------------------------------------------------------------
+
+BLOCK = 512  # a tar is made of these; the header of a file is the one before it
+
+
+class InTar(Picture):
+    """A picture in an uncompressed tar."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def placed(self) -> TarMember:
+        """Where it lies. Raises DataError when the tar holds no such picture."""
+
+    @property
+    def suffix(self) -> str:
+        """How its name in the tar ends."""
+        member = self.placed()
+        return PurePosixPath(_header(read_range(member.file, member.start - BLOCK, member.start)).name).suffix.lower()
+
+    def read(self) -> bytes:
+        """Its content. Raises DataError when no such file lies there."""
+        member = self.placed()
+        return member.checked(read_range(member.file, member.start - BLOCK, member.start + member.size))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TarMember(InTar):
+    """What lies in a tar at `start` and is `size` bytes long: a picture, or what is said of one."""
+
+    file: Path
+    start: int
+    size: int
+
+    @property
+    def part(self) -> str:
+        """#OFFSET+SIZE."""
+        return f"#{self.start}+{self.size}"
+
+    def placed(self) -> TarMember:
+        """It is known."""
+        return self
+
+    def checked(self, data: bytes) -> bytes:
+        """Its content from its header and bytes. Raises DataError when it is not where it is said to be."""
+        where = f"{name_of(self.file)}{self.part}"
+        if len(data) < BLOCK + self.size:
+            raise DataError(f"{where}: the shard ends before that; it was cut off: copy it again")
+        try:
+            right = _header(data).size == self.size
+        except tarfile.HeaderError:
+            right = False
+        if not right:
+            raise DataError(f"{where}: no picture begins there; the index is of other shards: pack again, or remove index.json")
+        return data[BLOCK:]
+
+
+@dataclass(frozen=True, slots=True)
+class NthInTar(InTar):
+    """A picture of a tar by its number, which is looked up when it is read."""
+
+    file: Path
+    number: int
+
+    @property
+    def part(self) -> str:
+        """#NUMBER."""
+        return f"#{self.number}"
+
+    def placed(self) -> TarMember:
+        """It is counted."""
+        pictures = _pictures(self.file, state_of(self.file))
+        if self.number >= len(pictures):
+            raise DataError(f"{name_of(self.file)}: no picture {self.number}; it holds {len(pictures)}")
+        return pictures[self.number]
+
+
+def _header(data: bytes) -> tarfile.TarInfo:
+    return tarfile.TarInfo.frombuf(data[:BLOCK], "utf-8", "surrogateescape")
+
+
+class Entry(NamedTuple):
+    """A file in a tar: KEY.END, with the place where its content is."""
+
+    key: str
+    end: str
+    place: TarMember
+
+
+def entries(file: Path) -> Iterator[Entry]:
+    """The files of a tar in the order in which they lie. Raises DataError when it is cut off or no tar."""
+    try:
+        with opened(file) as raw, tarfile.open(fileobj=raw, mode="r:") as tar:
+            end = 0
+            for info in tar:
+                end = info.offset_data + -(-info.size // BLOCK) * BLOCK
+                name = PurePosixPath(info.name).name
+                if info.isfile() and not name.startswith("."):
+                    stem, _, ending = name.partition(".")
+                    key = str(PurePosixPath(info.name).with_name(stem))
+                    yield Entry(key, f".{ending.lower()}", TarMember(file, info.offset_data, info.size))
+            raw.seek(end)
+            if raw.read(BLOCK) != bytes(BLOCK):
+                raise DataError(f"{name_of(file)}: the shard ends in the middle; it was cut off: copy or pack it again")
+    except tarfile.TarError as error:
+        raise DataError(f"{name_of(file)}: not a whole, uncompressed tar ({error}); copy or pack it again") from None
+
+
+@functools.lru_cache(maxsize=16)
+def _pictures(file: Path, _state: object) -> list[TarMember]:
+    """The pictures of a tar; asked again when the file has changed."""
+    return [entry.place for entry in entries(file) if is_image(PurePosixPath(entry.key + entry.end))]
+
+
+# ---- of CIFAR-100 and Fashion-MNIST, many in a file ----------------------------------------------------------------
+
+IDX_END = "-images-idx3-ubyte"
+_reading = threading.Lock()  # pictures are checked by several threads, which would all read the file at first
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPicture(Picture):
+    """One of the many in a file as CIFAR-100 and Fashion-MNIST have them."""
+
+    file: Path
+    number: int
+
+    @property
+    def part(self) -> str:
+        """#NUMBER."""
+        return f"#{self.number}"
+
+    def open(self) -> Image.Image:
+        """The picture. Raises DataError when the file has no such picture or cannot be read."""
+        with _reading:
+            data = read_packed(self.file).data
+        if self.number >= len(data):
+            raise DataError(f"{self.file}: no picture {self.number}; it holds {len(data)}")
+        return Image.fromarray(np.asarray(data[self.number]))
+
+    def read(self) -> bytes:
+        """A PNG of it."""
+        png = io.BytesIO()
+        to_rgb(self.open()).save(png, format="PNG")
+        return png.getvalue()
+
+
+def read_packed(file: Path) -> Any:
+    """torchvision's dataset of a file, with `data` and `targets`. It checks that a pickled file is the official one first."""
+    found = _read(file)
+    if isinstance(found, DataError):
+        raise found
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _read(file: Path) -> Any:
+    """The dataset, or what is wrong with it: an error is kept, too, or every picture of the file would ask again."""
+    from torchvision.datasets import CIFAR100, FashionMNIST  # imports torch
+
+    try:
+        if file.name.endswith(IDX_END):
+            return FashionMNIST(file.parents[2], train=file.name.startswith("train"), download=False)
+        if file.parent.name == CIFAR100.base_folder:
+            return CIFAR100(file.parents[1], train=file.name == "train", download=False)
+    except (RuntimeError, ValueError, TypeError, KeyError, AssertionError, EOFError, OSError, pickle.PickleError):
+        return DataError(f"{file}: not the official file, or a part of it only; unpack the archive again")
+    return DataError(f"{file}: not a file of pictures of CIFAR-100 (cifar-100-python) or Fashion-MNIST (FashionMNIST/raw)")
+
+
+# ---- opening -------------------------------------------------------------------------------------------------------
+
+
+def open_image(place: Picture | str | Path) -> Image.Image:
+    """A picture, or the one at an address, as RGB, the right way up. Raises DataError when it cannot be decoded."""
+    picture = picture_at(place)
+    try:  # torchvision's decoder gives the same bits and, with PIL's resize after it, is not faster
+        with picture.open() as image:
+            image.load()
+            return to_rgb(image)
+    except UNREADABLE as error:
+        raise DataError(f"{picture}: {_reason(error)}") from None
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """RGB, the right way up; transparent parts over white, 16-bit grey scaled down, damaged orientation marks ignored."""
+    with contextlib.suppress(SyntaxError, ValueError, KeyError, struct.error):
+        image.load()  # a PNG's mark may come last
+        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # else it would be copied, as by `convert` below
+            image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16") or image.mode == "I":
+        return Image.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, UnidentifiedImageError):
+        return "not a picture that can be read"
+    return str(error) or type(error).__name__
+
+
+# ---- checking ------------------------------------------------------------------------------------------------------
+
+
+class Problem(NamedTuple):
+    """A picture that cannot be used, and why."""
+
+    path: str
+    reason: str
+
+
+def _try_decode(picture: Picture) -> str | None:
+    """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size: all of the file is read."""
+    try:
+        with picture.open() as image:
+            image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
+            image.load()
+    except DataError as error:
+        return str(error)
+    except UNREADABLE as error:
+        return _reason(error)
+    return None
+
+
+def find_problems(pictures: Sequence[Picture]) -> list[Problem]:
+    """Every picture that cannot be decoded. The answer is kept, and asked again only when a file has changed."""
+    digest = hashlib.sha256()
+    homes = {file: as_url(file) or file.resolve() for file in dict.fromkeys(picture.file for picture in pictures) if file}
+    for picture, state in zip(pictures, states(pictures), strict=True):
+        digest.update(f"{picture.name}\0{homes.get(picture.file) if picture.file else ''}\0{state}\n".encode())
+    note = cache_dir() / "checked" / f"{digest.hexdigest()[:32]}.json"
+    if note.is_file():
+        return [Problem(*entry) for entry in json.loads(note.read_text())]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        reasons = list(pool.map(_try_decode, pictures))
+    problems = [Problem(str(picture), reason) for picture, reason in zip(pictures, reasons, strict=True) if reason]
+    write_json(note, problems)
+    return problems
+
+
+def write_problems(path: Path, problems: Sequence[Problem]) -> None:
+    """A CSV of the pictures that cannot be read."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("path", "reason"), *problems])
+    write_text(path, text.getvalue())
