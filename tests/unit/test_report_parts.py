@@ -18,16 +18,20 @@ from PIL import Image
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import CalibrationError
 from torchlht.measure.operating import Decisions, operating_curve
-from torchlht.show.figures.learning import learning_figure, read_history
-from torchlht.show.figures.operating import operating_figure, share_figure
-from torchlht.show.figures.reliability import LevelReliability, reliability, reliability_figure
-from torchlht.show.look import figure_png
+from torchlht.show.figures.confusion import class_rows, examples, straying_class, worst_mistakes
+from torchlht.show.figures.curves import learning_figure, read_history
+from torchlht.show.figures.probabilities import (
+    LevelReliability,
+    operating_figure,
+    reliability,
+    reliability_figure,
+    share_figure,
+)
+from torchlht.show.look import DARK, LIGHT, figure_png, look, theme
 from torchlht.show.markup import Html, Place, Section, absent, bar, draw, few_colours, percent, safe, table, tag
-from torchlht.show.mistakes import class_rows, examples, straying_class, worst_mistakes
 from torchlht.show.page import page
 from torchlht.show.sections.subject import LARGEST, drawable, listed
 from torchlht.show.seen import distinct_names
-from torchlht.show.theme import DARK, LIGHT, look, theme
 from trees import hierarchies, paths, quick, random_hierarchy, seeds
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))

@@ -12,8 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from torchlht.show.look import DPI, figure_png
-from torchlht.show.theme import DARK, LIGHT, look
+from torchlht.show.look import DARK, DPI, LIGHT, figure_png, look
 
 SCREEN = 96  # pixels that an inch of a figure takes on a page
 

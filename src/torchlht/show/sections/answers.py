@@ -6,7 +6,7 @@ import numpy as np
 
 from torchlht.data.images import open_image
 from torchlht.show.figures.attributes import what_is_shared
-from torchlht.show.figures.confusion import confusion_figure
+from torchlht.show.figures.confusion import ClassRow, class_rows, confusion_figure, worst_mistakes
 from torchlht.show.look import Ints
 from torchlht.show.markup import (
     Drawn,
@@ -26,7 +26,6 @@ from torchlht.show.markup import (
     table,
     tag,
 )
-from torchlht.show.mistakes import ClassRow, class_rows, worst_mistakes
 from torchlht.show.sections.subject import Subject, drawable, name_of
 from torchlht.show.seen import Seen
 

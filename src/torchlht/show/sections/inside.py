@@ -18,14 +18,13 @@ from torchlht.show.figures.attributes import (
     read_class_attributes,
     similarity_test,
 )
-from torchlht.show.figures.gradcam import Through, as_batch, class_maps
-from torchlht.show.figures.learning import learning_figure, read_history
-from torchlht.show.figures.overlays import WAYS, overlay_figure
+from torchlht.show.figures.confusion import examples, straying_class
+from torchlht.show.figures.curves import learning_figure, read_history
+from torchlht.show.figures.gradcam import WAYS, Through, as_batch, class_maps, overlay_figure
 from torchlht.show.figures.transitions import mean_transitions, on_tree, superscript, transition_figure, transition_panels
 from torchlht.show.inputs import members
 from torchlht.show.look import Floats
 from torchlht.show.markup import Drawn, Place, Section, absent, details, draw, joined, left_out, paragraph, tag
-from torchlht.show.mistakes import examples, straying_class
 from torchlht.show.sections.subject import Subject, drawable, name_of
 from torchlht.show.seen import Seen
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchlht.show.figures.reliability import reliability
+from torchlht.show.figures.probabilities import reliability
 from torchlht.show.markup import Html, Place, Section, details, joined, number, paragraph, percent, table, tag
 from torchlht.show.sections.subject import Subject, samples_text
 from torchlht.show.seen import Seen

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from torchlht.measure.operating import operating_curve
-from torchlht.show.figures.operating import Point, operating_figure, points_of, share_figure
-from torchlht.show.figures.reliability import LevelReliability, reliability, reliability_figure
+from torchlht.show.figures.probabilities import (
+    LevelReliability,
+    Point,
+    operating_figure,
+    points_of,
+    reliability,
+    reliability_figure,
+    share_figure,
+)
 from torchlht.show.markup import (
     Html,
     Place,
