@@ -35,8 +35,7 @@ from torchlht.show.figures import transitions
 from torchlht.show.figures.attributes import attribute_figure, cosine_similarity, read_class_attributes, similarity_test
 from torchlht.show.figures.confusion import confusion_figure, confusion_matrix, mean_class_recall
 from torchlht.show.figures.curves import gamma_figure, read_gamma
-from torchlht.show.figures.gradcam import as_batch, class_maps, gradcam, presentable, visible
-from torchlht.show.figures.overlays import gradcam_figure
+from torchlht.show.figures.gradcam import as_batch, class_maps, gradcam, gradcam_figure, presentable, visible
 from torchlht.show.figures.transitions import (
     mean_transition,
     mean_transitions,

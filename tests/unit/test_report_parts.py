@@ -12,25 +12,30 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 from PIL import Image
 
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import CalibrationError
 from torchlht.measure.operating import Decisions, operating_curve
-from torchlht.show.figures.learning import learning_figure, read_history
-from torchlht.show.figures.operating import operating_figure, share_figure
-from torchlht.show.figures.reliability import LevelReliability, reliability, reliability_figure
-from torchlht.show.look import figure_png
-from torchlht.show.markup import Html, Place, Section, absent, bar, draw, few_colours, percent, safe, table, tag
-from torchlht.show.mistakes import class_rows, examples, straying_class, worst_mistakes
-from torchlht.show.page import page
-from torchlht.show.sections.subject import LARGEST, drawable, listed
+from torchlht.show.figures.confusion import class_rows, examples, straying_class, worst_mistakes
+from torchlht.show.figures.curves import learning_figure, read_history
+from torchlht.show.figures.probabilities import (
+    LevelReliability,
+    operating_figure,
+    reliability,
+    reliability_figure,
+    share_figure,
+)
+from torchlht.show.look import DARK, LIGHT, figure_png, look, theme
+from torchlht.show.page import SECTIONS, TEMPLATES, Section, page
+from torchlht.show.sections.parts import LARGEST, Cell, Content, Picture, Table, draw, drawable, few_colours, listed, percent
 from torchlht.show.seen import distinct_names
-from torchlht.show.theme import DARK, LIGHT, look, theme
 from trees import hierarchies, paths, quick, random_hierarchy, seeds
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
+HEAD = {"name": "run", "beside": [], "summary": "", "cautions": [], "facts": {}}
 NASTY = "<b>Laridae & \"co\"</b><script>alert('x')</script>"
 
 
@@ -44,6 +49,7 @@ class Reader(HTMLParser):
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str | None]]] = []
         self.text: list[str] = []
+        self.code: list[str] = []
         self.feed(text)
         self.close()
         assert not self.open
@@ -57,8 +63,7 @@ class Reader(HTMLParser):
         assert self.open.pop() == name
 
     def handle_data(self, text: str) -> None:
-        if not self.open or self.open[-1] not in ("style", "script"):
-            self.text.append(text)
+        (self.code if self.open and self.open[-1] in ("style", "script") else self.text).append(text)
 
     def all(self, name: str) -> list[dict[str, str | None]]:
         """The attributes of every element of a kind."""
@@ -206,21 +211,41 @@ def test_the_straying_class_leaves_its_parent_most_often():
 # ---- text and pages ------------------------------------------------------------------------------------------------
 
 
+PARTS = TEMPLATES.get_template("parts.html").module
+
+
 def test_whatever_a_class_is_called_it_is_text_on_the_page():
     for made in (
-        safe(NASTY),
-        tag("p", NASTY),
-        tag("img", alt=NASTY, src="data:,"),
-        table([NASTY, "n"], [[NASTY, bar(0.5, NASTY)]]),
-        absent(Place("key", NASTY, NASTY), NASTY).shown(),
+        PARTS.left_out([NASTY]),
+        PARTS.image(Picture("data:,", 1, 1, NASTY, "on-light")),
+        PARTS.image(Picture(f"data:,{NASTY}", 1, 1, "")),
+        *(PARTS.table(Table([NASTY, "n"], [[cell, "1"]])) for cell in (NASTY, Cell(NASTY), Cell(NASTY, span=1))),
+        PARTS.table(Table(["n", "m"], [["1", Cell(NASTY, share=0.5)]])),
+        page(HEAD | {"summary": NASTY}, [Section("two", NASTY, NASTY, NASTY)]),
+        page(HEAD | {"facts": {"data": NASTY}}, []),
     ):
-        assert isinstance(made, Html)
         found = Reader(made)
-        assert not {"b", "script"} & {name for name, _ in found.seen}
-        values = [value for _, attributes in found.seen for value in attributes.values()]
-        assert NASTY in "".join(found.text) or NASTY in values
-    assert safe(safe(NASTY)) == safe(NASTY)
-    assert tag("br", hidden=True, class_=None) == "<br hidden>"
+        assert "b" not in {name for name, _ in found.seen}
+        assert not any("alert" in text for text in found.code)
+        values = [value for _, attributes in found.seen for value in attributes.values() if value]
+        assert NASTY in "".join(found.text) or any(value.endswith(NASTY) for value in values)
+
+
+def test_a_table_keeps_words_and_numbers_apart_also_where_a_cell_spans_rows():
+    rows = [[Cell("order", span=2), "a", "1", Cell("2", share=0.25)], ["b", "3", Cell("kept", "right")]]
+    found = Reader(PARTS.table(Table(["level", "run", "x", "y"], rows, words=2, ours=[1])))
+    assert [one.get("class") for one in found.all("th")] == [None, None, "number", "number", None]
+    assert [one.get("class") for one in found.all("td")] == [None, "number", "number barred", None, "number", "right"]
+    assert [one.get("class") for one in found.all("tr")] == [None, None, "ours"]
+    assert found.all("th")[-1]["rowspan"] == "2"
+    assert found.all("span")[0]["style"] == "width:25.0%"
+
+
+def test_every_section_has_its_part_of_the_template_and_nothing_undefined_is_passed_over():
+    written = TEMPLATES.get_template("sections.html").module
+    assert all(callable(getattr(written, key.replace("-", "_"))) for key, *_ in SECTIONS)
+    with pytest.raises(UndefinedError, match="samples"):
+        page(HEAD, [Section("metrics", "Metrics", "Metrics", Content())])
 
 
 def test_numbers_that_are_not_there_are_dashes():
@@ -261,17 +286,18 @@ def test_a_page_parses_and_needs_nothing_from_elsewhere():
     photo = draw("photo", "photographs", plot, photographs=True)
     figure = draw("plot", NASTY, plot)
     sections = [
-        Section(Place("one", "First", "1"), Html(figure.shown(NASTY) + photo.shown()), (figure, photo)),
-        absent(Place("two", "Second", "2"), "It does not apply."),
+        Section("confusion", "First", "1", Content(figures=[figure, photo], missing=[NASTY])),
+        Section("two", "Second", "2", "It does not apply."),
     ]
-    text = page(NASTY, tag("header", tag("h1", NASTY)), sections)
+    text = page(HEAD | {"name": NASTY, "beside": ["a", "b", "c"]}, sections)
     found = Reader(text)
     sources = [attributes["src"] for attributes in found.all("img")]
     assert [source.partition(";")[0] for source in sources] == ["data:image/png"] * 2 + ["data:image/jpeg"] * 2
     assert [image["class"] for image in found.all("img")] == ["on-light", "on-dark"] * 2
     assert all(image["alt"] for image in found.all("img"))
-    assert {link["href"] for link in found.all("a")} == {"#one", "#two"}
-    assert [one["id"] for one in found.all("section")] == ["one", "two"]
+    assert {link["href"] for link in found.all("a")} == {"#confusion", "#two"}
+    assert [one["id"] for one in found.all("section")] == ["confusion", "two"]
+    assert f"{NASTY}, beside a, b and c" in found.text
     assert "It does not apply." in found.text
     assert not found.all("link")
     assert not re.search(r"""(?:https?:)?//\w|url\(|@import""", re.sub(r"data:image[^\"]*", "", text))

@@ -19,8 +19,9 @@ from torchlht.lab.options import CommonArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import EXPERIMENTS, Arm, Experiment, Part, find_experiment, list_experiments
 from torchlht.lab.reproduction.figures import DRAWINGS, spaced
 from torchlht.lab.reproduction.paper import Cell, paper_figures
-from torchlht.lab.reproduction.running import Reproduction, find_data
+from torchlht.lab.reproduction.running import find_data
 from torchlht.lab.reproduction.tables import Figure, document, gain_lines, order_lines, table_header, table_rows
+from torchlht.lab.reproduction.work import Reproduction
 
 ROOT = Path(__file__).parents[2]
 TREE = Hierarchy.from_parents([[0, 0, 1, 2, 2], [0, 0, 1]])

@@ -4,47 +4,63 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import resources
 from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from torchlht.errors import ConfigError
 from torchlht.files import replacing, write_text
 from torchlht.show.figures.attributes import read_class_attributes
-from torchlht.show.markup import Html, Section, safe, tag
 from torchlht.show.sections.answers import classes_section, confusion_section, mistakes_section
-from torchlht.show.sections.head import header
 from torchlht.show.sections.inside import attributes_section, gradcam_section, learning_section, transitions_section
-from torchlht.show.sections.metrics import metrics_section
+from torchlht.show.sections.overview import header, metrics_section, reading_section
+from torchlht.show.sections.parts import Content, Subject
 from torchlht.show.sections.probabilities import operating_section, reliability_section
-from torchlht.show.sections.reading import reading_section
-from torchlht.show.sections.subject import Subject
 from torchlht.show.seen import see_all
 
 NAME = "report.html"
-SECTIONS = (
-    metrics_section,
-    learning_section,
-    reliability_section,
-    operating_section,
-    confusion_section,
-    transitions_section,
-    gradcam_section,
-    classes_section,
-    mistakes_section,
-    attributes_section,
-    reading_section,
+TEMPLATES = Environment(
+    loader=PackageLoader("torchlht.show"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-SCRIPT = """
-const root = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)");
-document.getElementById("theme").addEventListener("click", () => {
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
-  root.dataset.theme = dark ? "light" : "dark";
-});
-"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        key: its anchor, and with _ for - the macro of sections.html that writes it.
+        title: its heading.
+        short: its name in the contents.
+        content: what is in it, or a sentence why it does not apply.
+    """
+
+    key: str
+    title: str
+    short: str
+    content: Content | str
+
+    def missing(self) -> list[str]:
+        """A sentence for everything that is left out."""
+        return [f"{self.short}: {self.content}"] if isinstance(self.content, str) else list(self.content.missing)
+
+
+SECTIONS: tuple[tuple[str, str, str, Callable[[Subject], Content | str]], ...] = (
+    ("metrics", "How good it is, level by level", "Metrics", metrics_section),
+    ("learning", "How it learned", "Learning", learning_section),
+    ("reliability", "Do its probabilities come true?", "Reliability", reliability_section),
+    ("operating", "How deep can it answer, and how surely?", "Operating points", operating_section),
+    ("confusion", "What is taken for what", "Confusion", confusion_section),
+    ("transitions", "From fine to coarse: the tree beside what was learned", "Transitions", transitions_section),
+    ("grad-cam", "Where it looks", "Grad-CAM", gradcam_section),
+    ("classes", "Hard and easy classes", "Classes", classes_section),
+    ("mistakes", "The worst mistakes", "Mistakes", mistakes_section),
+    ("attributes", "Do classes that look alike stand together in the tree?", "Attributes", attributes_section),
+    ("reading", "How to read this page", "Reading", reading_section),
+)
 
 
 @dataclass(frozen=True)
@@ -111,46 +127,24 @@ def make_report(
     subject = Subject(tuple(runs), images, Path(attributes) if attributes is not None else None)
     if subject.attributes is not None:
         read_class_attributes(subject.attributes, subject.tree)  # what is wrong with them should be said at once
-    sections = [make(subject) for make in SECTIONS]
+    sections = [Section(key, title, short, make(subject)) for key, title, short, make in SECTIONS]
     folder = Path(out) if out is not None else Path(run) / "report"
-    figures = [figure for section in sections for figure in section.figures]
+    figures = [figure for one in sections if isinstance(one.content, Content) for figure in one.content.figures]
     for figure in figures:
-        _write(folder / f"{figure.name}.png", figure.light)
-        _write(folder / f"{figure.name}-dark.png", figure.dark)
-    write_text(folder / NAME, page(subject.ours.name, header(subject), sections))
-    missing = tuple(sentence for section in sections for sentence in section.missing)
+        for end, png in (("", figure.light), ("-dark", figure.dark)):
+            with replacing(folder / f"{figure.name}{end}.png") as beside:
+                beside.write_bytes(png)
+    write_text(folder / NAME, page(header(subject), sections))
+    missing = tuple(sentence for section in sections for sentence in section.missing())
     return Report(folder / NAME, len(figures), missing, time.monotonic() - started)
 
 
-def _write(path: Path, data: bytes) -> None:
-    with replacing(path) as beside:
-        beside.write_bytes(data)
+def page(head: Mapping[str, object], sections: Sequence[Section]) -> str:
+    """The whole document.
 
-
-def page(name: str, head: Html, sections: Sequence[Section]) -> str:
-    """The whole document."""
-    style = resources.files("torchlht.show").joinpath("page.css").read_text(encoding="utf-8")
-    entries = [tag("li", tag("a", section.place.short, href=f"#{section.place.key}")) for section in sections]
-    toggle = tag("button", "◐", id="theme", type="button", title="light or dark", aria_label="Switch between light and dark")
-    contents = tag("nav", tag("div", tag("ol", *entries), toggle), aria_label="Contents")
-    made = f"Made by torchlht {importlib.metadata.version('torchlht')} on {datetime.now():%Y-%m-%d %H:%M}"
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{safe(name)}: torchlht report</title>",
-        f"<style>\n{style}</style>",
-        "</head>",
-        "<body>",
-        head,
-        contents,
-        tag("main", *(section.shown() for section in sections)),
-        tag("footer", f"{made}. Nothing on this page is loaded from elsewhere."),
-        f"<script>{SCRIPT}</script>",
-        "</body>",
-        "</html>",
-    ]
-    return "\n".join(parts) + "\n"
+    Args:
+        head: what `header` gives.
+        sections: in the order they stand in.
+    """
+    made = f"torchlht {importlib.metadata.version('torchlht')} on {datetime.now():%Y-%m-%d %H:%M}"
+    return TEMPLATES.get_template("page.html").render(head=head, sections=sections, made=made)

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from torchlht.data.batches import load
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import find_base
 from torchlht.lab.comparison.results import Results, read_results
+from torchlht.lab.reproduction.work import Reproduction
 from torchlht.measure.evaluation import run_inputs
 from torchlht.show.figures.attributes import attribute_figure, cosine_similarity, read_class_attributes, similarity_test
 from torchlht.show.figures.confusion import confusion_figure, confusion_matrix
 from torchlht.show.figures.curves import gamma_figure
-from torchlht.show.figures.overlays import gradcam_figure
+from torchlht.show.figures.gradcam import gradcam_figure
 from torchlht.show.figures.transitions import transition_figure, transition_panels
-from torchlht.show.look import COLOURS, FAINT, panels, save_figure
-from torchlht.show.theme import look
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from torchlht.lab.reproduction.running import Reproduction
+from torchlht.show.look import look, panels, save_figure
 
 SHOWN = 4  # pictures in a figure of examples
 
@@ -42,7 +38,7 @@ def sweep_figure(results: Results, labels: Sequence[str]) -> Figure:
         families.setdefault(label.rpartition(":")[0], []).append(label)
     ticks = list(dict.fromkeys(label.rpartition("=")[2] for label in labels))
     option = labels[0].rpartition(":")[2].partition("=")[0]
-    with look():
+    with look() as now:
         figure, [[axes]] = panels(1, 1, (4.6, 2.8), margin=(0.8, 0.7, 2.4, 0.5))
         for i, (name, members) in enumerate(families.items()):
             points = [(label, results.get(label, results.masks[0], "accuracy")) for label in members]
@@ -52,7 +48,7 @@ def sweep_figure(results: Results, labels: Sequence[str]) -> Figure:
                 [mean(values) for _, values in seen],
                 [stdev(values) if len(values) > 1 else 0 for _, values in seen],
                 label=name,
-                color=COLOURS[i],
+                color=now.colours[i],
                 marker="osD"[i],
                 capsize=2,
                 markersize=4,
@@ -61,7 +57,7 @@ def sweep_figure(results: Results, labels: Sequence[str]) -> Figure:
         axes.set_xticks(range(len(ticks)), ticks)
         axes.set_xlabel(option)
         axes.set_ylabel(f"{results.levels[-1]}, % of test samples")
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
+        axes.grid(axis="y")
         axes.set_axisbelow(True)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_title(f"{results.masks[0]:.0%} of fine labels hidden, ± std over seeds")

@@ -28,11 +28,12 @@ from torchlht.show.look import (
     head,
     heat_map,
     label_classes,
+    look,
     panels,
     separate,
     taxonomy_order,
+    theme,
 )
-from torchlht.show.theme import look, theme
 
 CUB_FILE = Path("attributes") / "class_attribute_labels_continuous.txt"
 AT_ONCE = 2**22  # similarities that are picked at a time: 32 MB

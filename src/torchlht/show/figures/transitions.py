@@ -26,6 +26,7 @@ from torchlht.show.look import (
     head,
     heat_map,
     label_classes,
+    look,
     panels,
     plain,
     separate,
@@ -33,7 +34,6 @@ from torchlht.show.look import (
     share_scale,
     taxonomy_order,
 )
-from torchlht.show.theme import look
 
 NUMBERS_AT_ONCE = 2**24  # entries of the matrices of a batch: 64 MB
 WIDE = 40  # columns above which matrices stand above each other, not side by side

@@ -6,28 +6,9 @@ import numpy as np
 
 from torchlht.data.pictures import open_image
 from torchlht.show.figures.attributes import what_is_shared
-from torchlht.show.figures.confusion import confusion_figure
+from torchlht.show.figures.confusion import ClassRow, class_rows, confusion_figure, worst_mistakes
 from torchlht.show.look import Ints
-from torchlht.show.markup import (
-    Drawn,
-    Html,
-    Place,
-    Section,
-    absent,
-    bar,
-    data_uri,
-    draw,
-    joined,
-    jpeg,
-    left_out,
-    paragraph,
-    percent,
-    row,
-    table,
-    tag,
-)
-from torchlht.show.mistakes import ClassRow, class_rows, worst_mistakes
-from torchlht.show.sections.subject import Subject, drawable, name_of
+from torchlht.show.sections.parts import Cell, Content, Drawn, Picture, Subject, Table, draw, drawable, jpeg, name_of, percent
 from torchlht.show.seen import Seen
 
 HARDEST, EASIEST = 15, 5
@@ -37,25 +18,17 @@ THUMBNAIL = (220, 160)
 # ---- confusions ----------------------------------------------------------------------------------------------------
 
 
-def confusion_section(subject: Subject) -> Section:
+def confusion_section(subject: Subject) -> Content | str:
     """Matrices at the second finest and the finest level, the first run beside ours where there is one."""
-    place = Place("confusion", "What is taken for what", "Confusion")
     levels, missing = drawable(subject.tree, [1, 0] if len(subject.tree) > 1 else [0])
     figures = []
     for k in levels:
         matrices = {one.name: confusion_counts(one, k) for one in subject.runs[:2] if one.known[:, k].any()}
-        if subject.ours.name not in matrices:
+        if subject.ours.name in matrices:
+            figures.append(_confusion(subject, matrices, k))
+        else:
             missing.append(f"No sample has a label of {subject.tree.levels[k]}.")
-            continue
-        figures.append(_confusion(subject, matrices, k))
-    if not figures:
-        return absent(place, " ".join(missing))
-    intro = paragraph(
-        "Rows are true classes, columns answers, both in the order of the tree; a row is in shares of its samples. On the "
-        "diagonal answers are right. Squares along it are confusions among relatives; what lies outside them is far off."
-    )
-    body = joined([intro, *map(left_out, missing), row(*(one.shown() for one in figures))])
-    return Section(place, body, tuple(figures), tuple(missing))
+    return Content(figures=figures, missing=missing) if figures else " ".join(missing)
 
 
 def _confusion(subject: Subject, matrices: dict[str, Ints], k: int) -> Drawn:
@@ -74,13 +47,12 @@ def confusion_counts(seen: Seen, level: int) -> Ints:
 # ---- classes -------------------------------------------------------------------------------------------------------
 
 
-def classes_section(subject: Subject) -> Section:
+def classes_section(subject: Subject) -> Content | str:
     """The classes that are recognised least, and most."""
-    place = Place("classes", "Hard and easy classes", "Classes")
     ours, finest = subject.ours, subject.tree.levels[0]
     rows = class_rows(ours.labels[:, 0], ours.chosen[:, 0], ours.tree)
     if not rows:
-        return absent(place, f"No sample has a label of {finest}.")
+        return f"No sample has a label of {finest}."
     hardest = rows[:HARDEST]
     easiest = sorted(rows[len(hardest) :], key=lambda row: (-row.recall, -row.samples, row.label))[:EASIEST]
     whole = (
@@ -88,117 +60,80 @@ def classes_section(subject: Subject) -> Section:
         if len(rows) > HARDEST
         else f"All {len(rows)} classes of {finest}, the hardest first"
     )
-    parts: list[object] = [
-        paragraph(f"{whole}: how many of their samples are recognised, and what they are taken for most often."),
-        _class_table(subject, hardest),
-    ]
-    if easiest:
-        parts += [tag("h3", "The easiest"), _class_table(subject, easiest)]
-    return Section(place, joined(parts))
+    tables = [_class_table(subject, some) for some in (hardest, easiest) if some]
+    return Content({"whole": whole, "tables": tables})
 
 
-def _class_table(subject: Subject, rows: list[ClassRow]) -> Html:
-    others = subject.alike()[1:2]
-    parent = [subject.tree.levels[1]] if len(subject.tree) > 1 else []
+def _class_table(subject: Subject, rows: list[ClassRow]) -> Table:
+    tree, parent = subject.tree, len(subject.tree) > 1
     beside = {
-        one.name: {row.label: row.recall for row in class_rows(one.labels[:, 0], one.chosen[:, 0], one.tree)} for one in others
+        one.name: {row.label: row.recall for row in class_rows(one.labels[:, 0], one.chosen[:, 0], one.tree)}
+        for one in subject.alike()[1:2]
     }
-    head = [
-        subject.tree.levels[0],
-        *parent,
-        "taken most often for",
-        "relation",
-        "recall, %",
-        *(f"{name}, %" for name in beside),
-        "samples",
-    ]
-    cells = [
+    head = [*tree.levels[: 1 + parent], "taken most often for", "relation", "recall, %"]
+    cells: list[list[str | Cell]] = [
         [
-            name_of(subject.tree, 0, row.label),
-            *([name_of(subject.tree, 1, int(subject.tree.parents[0][row.label]))] if parent else []),
-            _rival(subject, row),
+            name_of(tree, 0, row.label),
+            *([name_of(tree, 1, int(tree.parents[0][row.label]))] if parent else []),
+            "nothing else" if row.rival is None else f"{name_of(tree, 0, row.rival)} ({row.taken} of {row.samples})",
             _relation(subject, row),
-            bar(row.recall, percent(row.recall, 0)),
+            Cell(percent(row.recall, 0), share=row.recall),
             *(percent(recalls.get(row.label), 0) for recalls in beside.values()),
             f"{row.samples:,}",
         ]
         for row in rows
     ]
-    return table(head, cells, words=3 + len(parent))
+    return Table([*head, *(f"{name}, %" for name in beside), "samples"], cells, words=3 + parent)
 
 
-def _rival(subject: Subject, row: ClassRow) -> str:
-    return "nothing else" if row.rival is None else f"{name_of(subject.tree, 0, row.rival)} ({row.taken} of {row.samples})"
-
-
-def _relation(subject: Subject, row: ClassRow) -> Html:
+def _relation(subject: Subject, row: ClassRow) -> Cell:
     """Whether the rival is a relative."""
     if row.rival is None or len(subject.tree) == 1:
-        return tag("td", "–", class_="soft")
-    return tag("td", what_is_shared(subject.tree, row.height), class_="wrong" if row.height > 1 else None)
+        return Cell("–", "soft")
+    return Cell(what_is_shared(subject.tree, row.height), "wrong" if row.height > 1 else "")
 
 
 # ---- mistakes ------------------------------------------------------------------------------------------------------
 
 
-def mistakes_section(subject: Subject) -> Section:
-    """The surest of the answers that are farthest off."""
-    place = Place("mistakes", "The worst mistakes", "Mistakes")
+def mistakes_section(subject: Subject) -> Content | str:
+    """The surest of the answers that are farthest off: with their pictures, or in a table where there are none."""
     ours = subject.ours
     if subject.images < 1:
-        return absent(place, "None was asked for (--images 0).")
+        return "None was asked for (--images 0)."
     found = worst_mistakes(ours.labels[:, 0], ours.chosen[:, 0], ours.confidence[:, 0], ours.tree, subject.images).tolist()
     if not found:
-        return absent(place, f"No wrong answer at {ours.tree.levels[0]}, or no label to tell.")
-    intro = paragraph(
-        f"Wrong answers at {ours.tree.levels[0]} that are farthest from the truth in the tree, the most confident first "
-        f"({'calibrated' if ours.calibrated else 'uncalibrated'} probabilities)."
-    )
-    if ours.samples.images is None:
-        body, missing = _mistake_table(ours, found), ("Pictures of the worst mistakes: the run is on features.",)
-        return Section(place, joined([intro, body]), missing=missing)
-    cards = tag("ul", *(_card(ours, i) for i in found), class_="cards")
-    return Section(place, joined([intro, cards]))
-
-
-def _mistake_table(ours: Seen, found: list[int]) -> Html:
-    tree = ours.tree
-    head = ["sample", "said", "true", "apart", "probability, %", "of the truth, %"]
+        return f"No wrong answer at {ours.tree.levels[0]}, or no label to tell."
+    data: dict[str, object] = {"finest": ours.tree.levels[0], "calibrated": ours.calibrated, "table": None}
+    if ours.samples.images is not None:
+        return Content(data | {"cards": [_card(ours, i) for i in found]})
     rows = [
-        [
-            ours.samples.keys[i],
-            name_of(tree, 0, int(ours.chosen[i, 0])),
-            name_of(tree, 0, int(ours.labels[i, 0])),
-            _apart(ours, i),
-            percent(ours.confidence[i, 0]),
-            percent(ours.truth[i]),
-        ]
+        [ours.samples.keys[i], *_names(ours, i), _apart(ours, i), percent(ours.confidence[i, 0]), percent(ours.truth[i])]
         for i in found
     ]
-    return table(head, rows, words=4)
+    data["table"] = Table(["sample", "said", "true", "apart", "probability, %", "of the truth, %"], rows, words=4)
+    return Content(data, missing=("Pictures of the worst mistakes: the run is on features.",))
 
 
-def _card(ours: Seen, i: int) -> Html:
+def _names(ours: Seen, i: int) -> tuple[str, str]:
+    """What was said of a sample, and what it is."""
+    return name_of(ours.tree, 0, int(ours.chosen[i, 0])), name_of(ours.tree, 0, int(ours.labels[i, 0]))
+
+
+def _card(ours: Seen, i: int) -> dict[str, object]:
     """One mistake with its picture."""
-    tree, said, true = ours.tree, int(ours.chosen[i, 0]), int(ours.labels[i, 0])
     assert ours.samples.images is not None
-    picture = open_image(ours.samples.images[i])
-    picture.thumbnail(THUMBNAIL)
-    names = name_of(tree, 0, said), name_of(tree, 0, true)
-    image = tag(
-        "img",
-        src=data_uri(jpeg(picture, 82), "image/jpeg"),
-        alt=f"{names[1]}, taken for {names[0]}",
-        width=picture.width,
-        height=picture.height,
-    )
-    words = tag(
-        "dl",
-        tag("dt", "said"), tag("dd", names[0], f" {percent(ours.confidence[i, 0], 0)}\u00a0%", class_="wrong"),
-        tag("dt", "true"), tag("dd", names[1], f" {percent(ours.truth[i], 0)}\u00a0%"),
-        tag("dt", "apart"), tag("dd", _apart(ours, i)),
-    )  # fmt: skip
-    return tag("li", image, tag("div", words))
+    image = open_image(ours.samples.images[i])
+    image.thumbnail(THUMBNAIL)
+    said, true = _names(ours, i)
+    return {
+        "picture": Picture(jpeg(image, 82), image.width, image.height, f"{true}, taken for {said}"),
+        "said": said,
+        "true": true,
+        "sure": percent(ours.confidence[i, 0], 0),
+        "truth": percent(ours.truth[i], 0),
+        "apart": _apart(ours, i),
+    }
 
 
 def _apart(ours: Seen, i: int) -> str:

@@ -18,15 +18,13 @@ from torchlht.show.figures.attributes import (
     read_class_attributes,
     similarity_test,
 )
-from torchlht.show.figures.gradcam import Through, as_batch, class_maps
-from torchlht.show.figures.learning import learning_figure, read_history
-from torchlht.show.figures.overlays import WAYS, overlay_figure
+from torchlht.show.figures.confusion import examples, straying_class
+from torchlht.show.figures.curves import learning_figure, read_history
+from torchlht.show.figures.gradcam import WAYS, Through, as_batch, class_maps, overlay_figure
 from torchlht.show.figures.transitions import mean_transitions, on_tree, superscript, transition_figure, transition_panels
 from torchlht.show.inputs import members
 from torchlht.show.look import Floats
-from torchlht.show.markup import Drawn, Place, Section, absent, details, draw, joined, left_out, paragraph, tag
-from torchlht.show.mistakes import examples, straying_class
-from torchlht.show.sections.subject import Subject, drawable, name_of
+from torchlht.show.sections.parts import Content, Drawn, Subject, draw, drawable, name_of
 from torchlht.show.seen import Seen
 
 MOST_ENTRIES = 2**31  # of transition matrices that are averaged: some ten seconds
@@ -34,13 +32,12 @@ MOST_ENTRIES = 2**31  # of transition matrices that are averaged: some ten secon
 # ---- learning ------------------------------------------------------------------------------------------------------
 
 
-def learning_section(subject: Subject) -> Section:
+def learning_section(subject: Subject) -> Content | str:
     """Loss, accuracy and γ over the epochs."""
-    place = Place("learning", "How it learned", "Learning")
     ours = subject.ours
     history = read_history(ours.run, [ours.tree.levels[k] for k in ours.tree.top_down])
     if history is None:
-        return absent(place, f"There is no history of epochs; {ours.model.method.name} was fitted at once.")
+        return f"There is no history of epochs; {ours.model.method.name} was fitted at once."
     figure = draw(
         "learning", f"Loss and accuracy per level over {len(history.epochs)} epochs", lambda: learning_figure(history)
     )
@@ -51,22 +48,19 @@ def learning_section(subject: Subject) -> Section:
         )
     if not history.gamma:
         missing.append("There is no γ, the weight of the tree in a learned low-rank transition: this run has none.")
-    note = "Accuracy on training samples is measured while they are being learned, on the labels that training sees."
-    body = joined([figure.shown(note), *map(left_out, missing)])
-    return Section(place, body, (figure,), tuple(missing))
+    return Content(figures=[figure], missing=missing)
 
 
 # ---- transitions ---------------------------------------------------------------------------------------------------
 
 
-def transitions_section(subject: Subject) -> Section:
+def transitions_section(subject: Subject) -> Content | str:
     """S beside the learned T, for every step of the tree, coarse first."""
-    place = Place("transitions", "From fine to coarse: the tree beside what was learned", "Transitions")
     ours, tree = subject.ours, subject.tree
     if len(tree) == 1:
-        return absent(place, "The tree has a single level, so there is nothing to go to.")
+        return "The tree has a single level, so there is nothing to go to."
     if not ours.transitions:
-        return absent(place, f"Method {ours.model.method.name} has no transitions from fine to coarse.")
+        return f"Method {ours.model.method.name} has no transitions from fine to coarse."
     steps, missing = drawable(tree, list(range(len(tree) - 2, -1, -1)))
     figures = []
     for level, panels in _panels(ours, [step for step in steps if step < len(tree) - 1]).items():
@@ -77,16 +71,7 @@ def transitions_section(subject: Subject) -> Section:
             )
         else:
             figures.append(_transition(subject, level, panels))
-    if not figures:
-        return absent(place, " ".join(missing))
-    intro = paragraph(
-        "Column j says where a class goes one level up. S is the tree: all of it goes to the parent. T is learned and differs "
-        "from sample to sample; what leaves the tree shows classes that look like those of another parent. Shown are T of one "
-        "sample, averaged over the class whose samples leave their parent most often, and averaged over all. The scale is "
-        "logarithmic, so that the little that leaves can be seen."
-    )
-    body = joined([intro, *(one.shown() for one in figures), *map(left_out, missing)])
-    return Section(place, body, tuple(figures), tuple(missing))
+    return Content(figures=figures, missing=missing) if figures else " ".join(missing)
 
 
 def _panels(ours: Seen, levels: list[int]) -> dict[int, dict[str, Floats]]:
@@ -117,36 +102,24 @@ def _transition(subject: Subject, level: int, panels: dict[str, Floats]) -> Draw
 # ---- Grad-CAM ------------------------------------------------------------------------------------------------------
 
 
-def gradcam_section(subject: Subject) -> Section:
+def gradcam_section(subject: Subject) -> Content | str:
     """Where each level looks, on right and on wrong answers, and through which way."""
-    place = Place("grad-cam", "Where it looks", "Grad-CAM")
     ours = subject.ours
     if ours.model.preprocess is None or ours.samples.images is None:
-        return absent(place, "The run is on features, so there is no picture to look at.")
+        return "The run is on features, so there is no picture to look at."
     if subject.images < 1:
-        return absent(place, "No picture was asked for (--images 0).")
+        return "No picture was asked for (--images 0)."
     at = examples(ours.labels, ours.chosen, ours.confidence[:, 0], subject.images)
     if not at:
-        return absent(place, f"No sample has a label of {ours.tree.levels[0]}.")
+        return f"No sample has a label of {ours.tree.levels[0]}."
     try:
         figures = _gradcam_figures(ours, at)
     except LHTError as error:
-        return absent(place, f"{error}.")
-    intro = paragraph(
-        "Grad-CAM of the answer at each level, coarse to fine: warm places speak for it. Answers are green where they are "
-        "right and red where they are wrong. Pictures with right and wrong answers in turn, the most confident ones, "
-        f"each of another {ours.tree.levels[-1]} as far as there are."
-    )
-    first, *rest = figures
-    hidden = [details(f"The gradient {WAYS[way]}", one.shown()) for way, one in zip(("T", "p1"), rest, strict=False)]
-    missing = _one_way(ours, len(figures))
-    return Section(place, joined([intro, first.shown(), *hidden, *map(left_out, missing)]), tuple(figures), tuple(missing))
-
-
-def _one_way(ours: Seen, figures: int) -> list[str]:
-    if figures > 1 or len(ours.tree) == 1:
-        return []
-    return [f"The gradient takes one way only: method {ours.model.method.name} has no transition that is learned."]
+        return f"{error}."
+    missing = []
+    if len(figures) == 1 and len(ours.tree) > 1:
+        missing = [f"The gradient takes one way only: method {ours.model.method.name} has no transition that is learned."]
+    return Content({"coarsest": ours.tree.levels[-1], "ways": WAYS}, figures, missing)
 
 
 def _gradcam_figures(ours: Seen, at: list[int]) -> list[Drawn]:
@@ -171,37 +144,29 @@ def _gradcam_figures(ours: Seen, at: list[int]) -> list[Drawn]:
 # ---- attributes ----------------------------------------------------------------------------------------------------
 
 
-def attributes_section(subject: Subject) -> Section:
+def attributes_section(subject: Subject) -> Content | str:
     """Whether classes that look alike stand together in the tree."""
-    place = Place("attributes", "Do classes that look alike stand together in the tree?", "Attributes")
     tree = subject.tree
     where = subject.attributes or found_attributes(subject.ours)
     if where is None:
-        return absent(
-            place,
-            "There are no attributes of classes: none lie beside the pictures, and --attributes was not given.",
-        )
+        return "There are no attributes of classes: none lie beside the pictures, and --attributes was not given."
     if drawable(tree, [0])[0] != [0]:
-        return absent(place, drawable(tree, [0])[1][0])
+        return drawable(tree, [0])[1][0]
     if tree.sizes[0] < 2 or len(tree) == 1:
-        return absent(place, "The tree has a single level, so there is nothing to stand together in.")
+        return "The tree has a single level, so there is nothing to stand together in."
     try:
         similarity = cosine_similarity(read_class_attributes(where, tree), tree)
     except LHTError as error:
         if subject.attributes is not None:
             raise
-        return absent(place, f"{error}.")
+        return f"{error}."
     groups = similarity_test(similarity, tree)
     figure = draw(
         "attributes",
         f"Cosines between attributes of {tree.sizes[0]} classes, in the order of the tree",
         lambda: attribute_figure(similarity, tree, groups),
     )
-    intro = paragraph(
-        "People described the classes by attributes, apart from any model. Squares along the diagonal say that relatives look "
-        "alike, which is what a tree has to offer; the dots compare that with classes shuffled over the tree."
-    )
-    return Section(place, joined([intro, figure.shown(tag("span", "Attributes from ", tag("code", where)))]), (figure,))
+    return Content({"where": where}, [figure])
 
 
 def found_attributes(ours: Seen) -> Path | None:

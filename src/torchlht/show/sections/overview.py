@@ -1,0 +1,243 @@
+"""What run this is, in plain words how good, the table of metrics, and at the end of the page how to read it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from torchlht.answer.runs import Run
+from torchlht.console import plural
+from torchlht.show.figures.probabilities import reliability
+from torchlht.show.sections.parts import (
+    Cell,
+    Content,
+    Subject,
+    Table,
+    listed,
+    number,
+    percent,
+    same_samples,
+    samples_text,
+)
+from torchlht.show.seen import Seen
+
+MEANINGS = (
+    "Accuracy: the share of samples that is answered rightly. Mean class recall: the same class by class, then averaged, so "
+    "that rare classes count as much as common ones.",
+    "Macro F1: precision and recall of each class in one number, averaged over the classes that are true or answered. AUC: how "
+    "well scores rank the samples of a class above all others; 50 is chance.",
+    "Calibration error: how far probabilities are from what comes true, averaged over answers; left of the arrow as trained, "
+    "right of it calibrated.",
+    "Levels disagree: the answers do not lie on one path of the tree. Mistake severity: by how many levels wrong finest "
+    "answers are off, 1 being a sibling; it falls when easy mistakes are added, so read it beside the accuracy.",
+    "Hierarchical F1: how far the answered classes with all their ancestors are the true ones.",
+)
+WHERE = {
+    "test": "the test part of the run's data, which neither training nor the choice of an epoch has seen",
+    "val": "the samples the run set aside for validation, with the labels it could see there",
+    "train": "the samples the run was trained on, with all their labels",
+    "all": "all samples of the run's data, those it was trained on included",
+}
+
+
+# ---- the head of the page ------------------------------------------------------------------------------------------
+
+
+def header(subject: Subject) -> dict[str, object]:
+    """Name, summary, cautions, and how the run was made."""
+    return {
+        "name": subject.ours.name,
+        "beside": [one.name for one in subject.runs[1:]],
+        "summary": summary(subject),
+        "cautions": cautions(subject),
+        "facts": _facts(subject.ours),
+    }
+
+
+def summary(subject: Subject) -> str:
+    """Accuracy per level, agreement, and how far to trust probabilities: in words."""
+    ours = subject.ours
+    levels = [level for level in ours.metrics["levels"] if level["accuracy"] is not None]
+    if not levels:
+        return f"None of the {samples_text(ours)} has a label: nothing can be measured."
+    parts = listed([f"the right {level['name']} in {percent(level['accuracy'])} %" for level in levels])
+    text = f"On {samples_text(ours)}, {ours.name} names {parts} of the cases."
+    if len(ours.tree) > 1:
+        apart = percent(ours.metrics["inconsistency"])
+        text += f" For {apart} % of them its answers at different levels contradict each other."
+    return f"{text} {_calibration(ours)}"
+
+
+def _calibration(ours: Seen) -> str:
+    """Whether probabilities can be taken at their word."""
+    calibration, finest = ours.model.calibration, ours.tree.levels[0]
+    if calibration is None:
+        return "Its probabilities are not calibrated: 90 % is a score, not nine times out of ten."
+    before, after = level_errors(ours, 0)
+    changed = "" if before is None else f"; at {finest} the calibration error went from {percent(before)} to {percent(after)} %"
+    source = f" on the {calibration.source}" if calibration.source else ""
+    return f"Its probabilities were calibrated{source}{changed}."
+
+
+def cautions(subject: Subject) -> list[str]:
+    """What must be known before any figure is believed."""
+    ours, found = subject.ours, []
+    if ours.split in ("train", "all"):
+        found.append("It was trained on these samples or on some: the figures say how well it remembers, not how good it is.")
+    if ours.split == "val" and ours.args.select == "best":
+        found.append("The epoch was chosen on these samples, so the figures flatter the run a little.")
+    if ours.split in ("val", "all") and ours.calibrated:
+        found.append("Its calibration was fitted to validation samples, and these are among the samples here.")
+    found += [_against(one, ours) for one in subject.runs[1:]]
+    if len(subject.runs) > 1:
+        found.append(
+            "This is one run each: whether a difference is more than the noise of seeds is what lht compare finds out."
+        )
+    return found
+
+
+def _against(other: Seen, ours: Seen) -> str:
+    """How a run beside ours differs, level by level."""
+    if not same_samples(other, ours):
+        measured = f"{other.name} was measured on other samples than {ours.name} ({samples_text(other)})"
+        return f"{measured}: figures beside each other are not to be compared."
+    pairs = zip(ours.metrics["levels"], other.metrics["levels"], strict=True)
+    gains = [f"{a['name']} {100 * (a['accuracy'] - b['accuracy']):+.1f}" for a, b in pairs if a["accuracy"] is not None]
+    return f"Against {other.name} ({other.model.method.name}), {ours.name} is at {', '.join(gains)} points."
+
+
+def _facts(ours: Seen) -> dict[str, object]:
+    """What was trained, on what, and how."""
+    args = ours.args
+    found: dict[str, object] = {
+        "method": _method(ours),
+        "backbone": _backbone(ours),
+        "data": args.data,
+        "tree": ours.tree.describe(),
+        "labels hidden in training": _hidden(ours) or "none",
+        "training": _training(ours),
+        "kept": _selection(ours),
+        "seed": args.seed,
+        "measured on": samples_text(ours),
+        "finished": f"{datetime.fromtimestamp(Run(ours.run).metrics.stat().st_mtime):%Y-%m-%d %H:%M}",
+        "run": ours.run,
+    }
+    if args.semi != "none":
+        found["samples without a finest label"] = f"take part: --semi {args.semi}"
+    if args.perturb != "none" or args.prior or args.label_noise:
+        tree = f"tree {args.perturb} {args.perturb_share:g}, prior {args.prior or 'none'}"
+        found["faults on purpose"] = f"{tree}, label noise {args.label_noise:g}"
+    return found
+
+
+def _method(ours: Seen) -> str:
+    """The method with the options that were set."""
+    options = ", ".join(f"{name}={value}" for name, value in ours.model.options.items())
+    return f"{ours.model.method.name} ({options})" if options else str(ours.model.method.name)
+
+
+def _backbone(ours: Seen) -> str:
+    """What turned pictures into features."""
+    if ours.model.preprocess is None:
+        return "none: the data are features"
+    return f"{ours.model.backbone.name} ({'frozen' if ours.args.freeze else 'trained along'})"
+
+
+def _hidden(ours: Seen) -> str:
+    """Which labels training did not see: 90 % of species; nothing where it saw all of them."""
+    if not ours.args.mask:
+        return ""
+    return f"{100 * ours.args.mask:g} % of {listed(list(ours.tree.levels[: ours.args.mask_levels][::-1]))}"
+
+
+def _training(ours: Seen) -> str:
+    """Epochs, batches, optimizer and learning rate, as far as they are recorded."""
+    args = ours.args
+    parts = [
+        plural(args.epochs, "epoch") if args.epochs else "",
+        f"batches of {args.batch_size}" if args.batch_size else "",
+        args.optimizer or "",
+        f"learning rate {args.lr:g}" if args.lr else "",
+    ]
+    return ", ".join(part for part in parts if part) or "not recorded"
+
+
+def _selection(ours: Seen) -> str:
+    """Which epoch was kept, and by which rule."""
+    chosen = ours.record.get("selection", {})
+    rule = "the best epoch on validation samples" if ours.args.select == "best" else "the last epoch"
+    return f"{rule}, {chosen['epoch']} of {chosen['epochs']}" if {"epoch", "epochs"} <= chosen.keys() else rule
+
+
+# ---- metrics -------------------------------------------------------------------------------------------------------
+
+
+def metrics_section(subject: Subject) -> Content:
+    """Levels coarse → fine, and within each the runs."""
+    several, runs = len(subject.runs) > 1, len(subject.runs)
+    rows: list[list[str | Cell]] = []
+    for i, k in enumerate(subject.tree.top_down):
+        for n, seen in enumerate(subject.runs):
+            level = [] if n else [Cell(subject.tree.levels[k], span=runs)]
+            name = [seen.name] if several else []
+            rows.append([*level, *name, *_cells(seen, i, k)])
+    head = ["level", *(["run"] if several else []), "accuracy", "mean class recall", "macro F1", "AUC"]
+    head += ["calibration error (ECE)", "classes", "samples"]
+    levels = Table(head, rows, words=2 if several else 1, ours=range(0, len(rows), runs) if several else ())
+    return Content(
+        {"samples": samples_text(subject.ours), "levels": levels, "path": _path_table(subject), "meanings": MEANINGS}
+    )
+
+
+def _cells(seen: Seen, i: int, k: int) -> list[str]:
+    """A level of a run: the i-th on screen, k in the code."""
+    level, (before, after) = seen.metrics["levels"][i], level_errors(seen, k)
+    shares = [percent(level[name]) for name in ("accuracy", "mean_class_recall", "macro_f1", "macro_auc")]
+    error = percent(before) if after is None else f"{percent(before)} → {percent(after)}"
+    return [*shares, error, f"{level['classes']:,}", f"{level['samples']:,}"]
+
+
+def level_errors(seen: Seen, level: int) -> tuple[float | None, float | None]:
+    """The calibration error of a level as trained, and calibrated where it is; None where nothing is known."""
+    known, right = seen.known[:, level], seen.right[:, level]
+    if not known.any():
+        return None, None
+    before, after = (reliability(one[known, level], right[known]).error for one in (seen.raw, seen.confidence))
+    return before, after if seen.calibrated else None
+
+
+def _path_table(subject: Subject) -> Table:
+    """The figures that belong to no single level."""
+    head = ["run", "mean accuracy", "whole path right", "levels disagree", "mistake severity", "hierarchical F1"]
+    rows = [
+        [
+            seen.name,
+            *(percent(seen.metrics[name]) for name in ("mean_accuracy", "full_path_accuracy", "inconsistency")),
+            number(seen.metrics["mistake_severity"]),
+            percent(seen.metrics["hierarchical_f1"]),
+        ]
+        for seen in subject.runs
+    ]
+    return Table(head, rows, ours=[0] if len(subject.runs) > 1 else ())
+
+
+# ---- how to read it ------------------------------------------------------------------------------------------------
+
+
+def reading_section(subject: Subject) -> Content:
+    """Samples, selection, probabilities, noise."""
+    ours, calibration = subject.ours, subject.ours.model.calibration
+    n = len(ours.samples)
+    return Content(
+        {
+            "samples": samples_text(ours),
+            "where": WHERE[ours.split],
+            "hidden": "" if ours.split == "val" else _hidden(ours),
+            "kept": _selection(ours),
+            "calibration": calibration,
+            "levels": ours.tree.levels,
+            "top_down": ours.tree.top_down,
+            "count": plural(n, "sample"),
+            "whole": f"{50 * 1.96 / max(n, 1) ** 0.5:.1f}",  # the widest normal interval
+            "few": f"{50 * 1.96 / 12**0.5:.0f}",
+        }
+    )
