@@ -26,10 +26,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from torchlht.data.batches import ImageSet, epoch_batches, load
+from torchlht.data.batches import ImageSet, Preprocess, epoch_batches, load
 from torchlht.data.packing import pack
 from torchlht.data.reading import read_data
-from torchlht.data.transforms import Preprocess
 
 BATCH = 64
 ROUNDS = 5  # of which medians are taken

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torchlht.answer.model import Model as Model
     from torchlht.answer.model import load as load
-    from torchlht.data.masking import Mask as Mask
     from torchlht.data.reading import read_data as read_data
+    from torchlht.data.samples import Mask as Mask
     from torchlht.data.samples import Samples as Samples
     from torchlht.errors import BackboneError as BackboneError
     from torchlht.errors import ConfigError as ConfigError

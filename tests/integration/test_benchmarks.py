@@ -27,17 +27,16 @@ from torchvision.datasets import CIFAR100
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
 from torchlht.commands.inference import expand
-from torchlht.data.masking import Mask
+from torchlht.data.batches import Preprocess
 from torchlht.data.pictures import FilePicture, PackedPicture, find_problems, open_image, picture_at
 from torchlht.data.reading import known_names, read_data
-from torchlht.data.samples import Samples
-from torchlht.data.transforms import Preprocess
+from torchlht.data.samples import Mask, Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import shipped_tree
 from torchlht.lab.benchmarks.prepare import BENCHMARKS, prepare_benchmark
 from torchlht.lab.benchmarks.vision import PlainUnpickler, taxa
-from torchlht.measure.features import frozen_features
+from torchlht.measure.evaluation import frozen_features
 from torchlht.show.preview import contact_sheet
 
 

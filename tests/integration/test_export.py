@@ -29,7 +29,7 @@ from torchlht.answer.predictor import Predictor
 from torchlht.cli import main
 from torchlht.commands.exporting import run_export
 from torchlht.commands.use_options import ExportArgs
-from torchlht.data.transforms import Preprocess
+from torchlht.data.batches import Preprocess
 from torchlht.errors import ConfigError, LHTError, RunError
 from torchlht.heads.method import method_options
 from torchlht.hierarchy.tree import Hierarchy

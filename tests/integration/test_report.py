@@ -20,8 +20,7 @@ from torchlht.answer.asking import ask
 from torchlht.answer.backbones import Backbone, SmallNet, create_backbone
 from torchlht.answer.model import Model
 from torchlht.answer.runs import Run
-from torchlht.data.batches import FeatureSet, ImageSet
-from torchlht.data.transforms import Preprocess
+from torchlht.data.batches import FeatureSet, ImageSet, Preprocess
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.prediction import Prediction

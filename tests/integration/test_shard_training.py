@@ -17,7 +17,7 @@ from torchlht.cli import main
 from torchlht.data.packing import pack
 from torchlht.data.pictures import open_image
 from torchlht.learn import fitting
-from torchlht.measure.features import frozen_features
+from torchlht.measure.evaluation import frozen_features
 
 LEVELS = "order,family,species"
 

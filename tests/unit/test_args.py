@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from torchlht.cli import find_command, parse, usage
-from torchlht.data.transforms import Preprocess, paper_preprocess
+from torchlht.data.batches import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, LHTError
 from torchlht.learn.options import TrainArgs, preset
 

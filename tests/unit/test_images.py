@@ -16,10 +16,21 @@ from PIL import Image
 
 from torchlht.data import batches as loading
 from torchlht.data import pictures as images_module
-from torchlht.data.batches import FeatureSet, ImageSet, epoch_batches, load, sample_set
+from torchlht.data.batches import (
+    FeatureSet,
+    ImageSet,
+    Preprocess,
+    centre_crop,
+    decode,
+    epoch_batches,
+    load,
+    normalise,
+    paper_preprocess,
+    random_crop,
+    sample_set,
+)
 from torchlht.data.pictures import FilePicture, Picture, find_problems, images_in, is_image, open_image, picture_at
 from torchlht.data.samples import Samples, check_images
-from torchlht.data.transforms import Preprocess, centre_crop, decode, normalise, paper_preprocess, random_crop
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import cache_dir
 from torchlht.hierarchy.tree import Hierarchy

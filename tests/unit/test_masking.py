@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchlht.data.masking import Mask
-from torchlht.data.samples import Samples
+from torchlht.data.samples import Mask, Samples
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchlht.data.masking import Mask
-from torchlht.data.samples import Samples
+from torchlht.data.samples import Mask, Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.perturbing import Perturbation, rename_level, rewire, with_prior

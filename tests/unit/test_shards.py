@@ -18,13 +18,12 @@ from PIL import Image
 
 from torchlht import DataError, Hierarchy, read_data
 from torchlht.cli import main
-from torchlht.data.batches import ImageSet, load, set_batches
+from torchlht.data.batches import ImageSet, Preprocess, load, set_batches
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import TarMember, find_problems, open_image, picture_at
 from torchlht.data.places import as_url
 from torchlht.data.sources.shards import expand_braces, is_shards
 from torchlht.data.streaming import LANES, ShardReader, lanes_of, lying, stream_batches, workers_for
-from torchlht.data.transforms import Preprocess
 from torchlht.errors import ConfigError
 from torchlht.learn.options import TrainArgs
 

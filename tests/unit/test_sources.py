@@ -18,7 +18,7 @@ from PIL import Image
 
 from torchlht.data import reading
 from torchlht.data import sources as folder_of_sources
-from torchlht.data.batches import ImageSet, load
+from torchlht.data.batches import ImageSet, Preprocess, decode, load
 from torchlht.data.packing import pack
 from torchlht.data.pictures import (
     BytesPicture,
@@ -34,9 +34,8 @@ from torchlht.data.pictures import (
 )
 from torchlht.data.reading import is_known, lasting_name, read_data, short_name, source_of, sources
 from torchlht.data.samples import Samples, Source, label_of, tree_of
-from torchlht.data.transforms import Preprocess, decode
 from torchlht.errors import DataError, LHTError
-from torchlht.hierarchy.rows import Row
+from torchlht.hierarchy.reading import Row
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.plugins import plugins
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
-from torchlht.data.batches import FeatureSet, ImageSet
-from torchlht.data.transforms import Preprocess, centre_crop, decode
+from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, centre_crop, decode
 from torchlht.errors import ConfigError
 from torchlht.heads.method import (
     COMMON_OPTIONS,

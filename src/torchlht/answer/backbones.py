@@ -20,7 +20,7 @@ from timm.data.config import resolve_model_data_config
 from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
 
-from torchlht.data.transforms import Preprocess
+from torchlht.data.batches import Preprocess
 from torchlht.errors import BackboneError, MissingExtraError, suggestion
 
 OWN = ("none", "linear", "small", "efficientnet_lite0")

@@ -19,7 +19,7 @@ from torchlht.answer.backbones import Backbone, create_backbone, prefer_cache_wh
 from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.predictor import Predictor
-from torchlht.data.transforms import Preprocess
+from torchlht.data.batches import Preprocess
 from torchlht.errors import RunError
 from torchlht.files import replacing, write_yaml
 from torchlht.heads.method import Method, create_method

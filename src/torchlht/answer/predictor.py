@@ -17,9 +17,8 @@ from torchlht.answer.asking import over
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.named import Named, Wanted, name_all
 from torchlht.answer.restriction import Restriction
-from torchlht.data.batches import FeatureSet, ImageSet, SampleSet
+from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
 from torchlht.data.pictures import Picture, Problem
-from torchlht.data.transforms import Preprocess
 from torchlht.errors import DataError
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide

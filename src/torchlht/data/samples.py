@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
 from operator import attrgetter
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.pictures import Picture, Problem, find_problems, states, write_problems
-from torchlht.errors import DataError, HierarchyError
+from torchlht.errors import ConfigError, DataError, HierarchyError
 from torchlht.files import cache_dir
-from torchlht.hierarchy.rows import Row, build
+from torchlht.hierarchy.reading import Row, build
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Rounding
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -229,3 +232,64 @@ def hold_out_test(samples: Samples, share: float) -> Samples:
     if not len(chosen):
         raise DataError(f"{samples.name}: {len(samples)} samples are too few to set a test part aside; pass --test-share 0")
     return with_split(samples, chosen, "test")
+
+
+# ---- masks: hide fine labels on a share of the training samples, to measure what coarse labels are worth -------------
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Hide the `levels` finest labels of a share `ratio` of the training samples of each finest class.
+
+    A function of the data, the ratio and the seed alone.
+
+    Attributes:
+        ratio: share R of samples whose fine labels are hidden, 0 to 1.
+        levels: how many levels are hidden on them, counted from the finest.
+        rounding: how many of n samples keep their label: `nominal` rounds n(1-R); `lht` takes int(n(1-R)) + 1 as the public
+            LHT code does (794 instead of 599 on CUB at R = 0.9); `hrn` takes ceil(n(1-R)).
+        minimum: labels kept in every class whatever the ratio.
+        seed: which samples.
+    """
+
+    ratio: float = 0.0
+    levels: int = 1
+    rounding: Rounding = "nominal"
+    minimum: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ratio <= 1:
+            raise ConfigError(f"--mask is {self.ratio}: it is the share of fine labels to hide, from 0 to 1")
+        if self.levels < 1:
+            raise ConfigError(f"--mask-levels is {self.levels}: hide at least 1 level")
+        if self.minimum < 0:
+            raise ConfigError(f"--mask-minimum is {self.minimum}: it must not be negative")
+
+    def kept_of(self, n: int) -> int:
+        """How many of n samples of a class keep their fine label."""
+        share = n * (1 - Fraction(str(self.ratio)))  # exact: 30 * (1 - 0.9) is 2.9999999999999996 in floating point
+        if self.ratio == 0:
+            return n
+        count = {"nominal": floor(share + Fraction(1, 2)), "lht": floor(share) + 1, "hrn": ceil(share)}[self.rounding]
+        return min(max(count, self.minimum), n)
+
+    def apply(self, samples: Samples) -> tuple[Samples, Ints]:
+        """The samples with labels hidden, and the positions of the training samples that keep their finest label."""
+        depth = len(samples.hierarchy)
+        if self.ratio and self.levels >= depth:
+            raise ConfigError(
+                f"--mask-levels {self.levels} would hide everything: {samples.name} has {depth} levels and the coarsest stays"
+            )
+        known = np.flatnonzero((samples.split == "train") & (samples.labels[:, 0] >= 0))
+        names = samples.hierarchy.classes[0]
+        kept = draw(
+            [samples.keys[i] for i in known],
+            [names[samples.labels[i, 0]] for i in known],
+            lambda _, n: self.kept_of(n),
+            seed=self.seed,
+            purpose="mask",
+        )
+        labels = samples.labels.copy()
+        labels[known[~kept], : self.levels] = -1
+        return dataclasses.replace(samples, labels=labels), known[kept]

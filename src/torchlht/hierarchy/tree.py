@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
 from torchlht.files import write_text
-from torchlht.hierarchy.reading import FORMAT, read_tree, spec_of
-from torchlht.hierarchy.rows import Row, Spec, build, narrower
+from torchlht.hierarchy.reading import FORMAT, Row, Spec, build, narrower, read_tree, spec_of
 
 Ints = NDArray[np.int64]
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from torchlht.data.masking import Mask
 from torchlht.data.pictures import Picture
+from torchlht.data.samples import Mask
 from torchlht.data.streaming import in_shards, worth_streaming
 from torchlht.errors import ConfigError
 from torchlht.lab.perturbing import Perturbation

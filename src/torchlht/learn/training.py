@@ -24,11 +24,10 @@ from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import fit_calibration
 from torchlht.answer.model import Model, read_config
 from torchlht.answer.runs import History, Run
-from torchlht.data.batches import SampleSet, sample_set
+from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.pictures import write_problems
 from torchlht.data.reading import lasting_name, short_name
 from torchlht.data.samples import Ints, Samples, check_images, draw_fold, draw_share, hold_out_test, with_split
-from torchlht.data.transforms import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
 from torchlht.heads.method import (
@@ -44,8 +43,7 @@ from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.semi.schedule import Semi
-from torchlht.measure.evaluation import read_as_trained
-from torchlht.measure.features import cache_path, frozen_features
+from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained
 
 SEMI_DROPOUT = 0.5  # of fixed features, under --semi: better on every dataset tried; it hurts a backbone that is trained
 

@@ -23,8 +23,7 @@ from torchlht.errors import ConfigError, RunError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import TrainArgs
-from torchlht.measure.evaluation import run_inputs
-from torchlht.measure.features import features_of
+from torchlht.measure.evaluation import features_of, run_inputs
 from torchlht.measure.metrics import HierarchyMetrics
 from torchlht.measure.operating import Decisions
 from torchlht.show.look import Floats, Ints

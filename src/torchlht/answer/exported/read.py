@@ -17,7 +17,7 @@ from torchlht.answer.exported.metadata import FILE, INPUT, KEY, parse
 from torchlht.answer.exported.quiet import first_line, quietly
 from torchlht.answer.named import Wanted
 from torchlht.answer.predictor import Predictor
-from torchlht.data.transforms import Preprocess
+from torchlht.data.batches import Preprocess
 from torchlht.errors import MissingExtraError, RunError
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import RULES

@@ -17,8 +17,7 @@ import numpy as np
 from torchlht.data.pictures import FilePicture, images_in
 from torchlht.data.samples import SPLIT_NAMES, Samples, Source
 from torchlht.errors import DataError, Fault, HierarchyError
-from torchlht.hierarchy.reading import folder_rows, subfolders, to_depth
-from torchlht.hierarchy.rows import Row, Spec, build
+from torchlht.hierarchy.reading import Row, Spec, build, folder_rows, subfolders, to_depth
 from torchlht.hierarchy.tree import Hierarchy
 
 

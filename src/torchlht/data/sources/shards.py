@@ -26,8 +26,7 @@ from torchlht.data.places import as_place, as_url, is_there, matching, name_of, 
 from torchlht.data.samples import SPLIT_NAMES, Ints, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError
 from torchlht.files import cache_dir, write_json
-from torchlht.hierarchy.reading import subfolders
-from torchlht.hierarchy.rows import Row
+from torchlht.hierarchy.reading import Row, subfolders
 from torchlht.hierarchy.tree import Hierarchy
 
 FORMAT = "torchlht-shards-1"

@@ -17,8 +17,7 @@ import numpy as np
 from torchlht.data.pictures import picture_at
 from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError, HierarchyError
-from torchlht.hierarchy.reading import Table, read_table
-from torchlht.hierarchy.rows import Row
+from torchlht.hierarchy.reading import Row, Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
 
 PATH_COLUMNS = ("path", "file", "filename", "image")
