@@ -29,7 +29,7 @@ def blocks(document: str, language: str) -> list[str]:
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the README speaks of: birds.csv with its pictures, tree.csv, beach.jpg, and few drawn birds."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torchlht.data, "write_demo", functools.partial(write_demo, train=3, test=1))
+    monkeypatch.setattr("torchlht.lab.demo.write_demo", functools.partial(write_demo, train=3, test=1))
     rng = np.random.default_rng(0)
     lines = ["path,order,family,species"]
     for i, (order, family, species) in enumerate([("A", "F", "s"), ("A", "F", "t"), ("A", "G", "u"), ("B", "H", "v")] * 8):

@@ -167,7 +167,7 @@ def read_zip(place: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | N
     names = list(levels or ("family", "species"))
     rows = [Row(key, tuple(key.split("/")[:2])) for key in keys]
     tree = hierarchy or tree_of(rows, names, place)
-    labels = np.array([label_of(tree, names, row, row.where) for row in rows])
+    labels = np.array([label_of(tree, names, row.names, row.where) for row in rows])
     return Samples(place.stem, tree, keys, labels, np.full(len(keys), "train"), tuple(Zipped(place, key) for key in keys))
 
 

@@ -119,7 +119,8 @@ def picture_at(place: Picture | str | Path) -> Picture:
     if isinstance(place, Picture):
         return place
     path = as_place(place)
-    if not (found := _ADDRESS.fullmatch(str(path))):
+    found = _ADDRESS.fullmatch(str(path)) if "#" in path.name else None
+    if not found:
         return FilePicture(path)
     file, first, size = Path(found["file"]), int(found["first"]), found["size"]
     if file.name.endswith(".tar"):

@@ -27,8 +27,7 @@ def as_url(place: str | Path) -> str | None:
 
 def as_place(name: str | Path) -> Path:
     """A name as a path to put together others from; file:///data/birds is /data/birds."""
-    text = str(name)
-    return Path(text.removeprefix("file://")) if text.startswith("file://") else Path(text)
+    return name if isinstance(name, Path) else Path(name.removeprefix("file://"))
 
 
 def name_of(place: Path) -> str:

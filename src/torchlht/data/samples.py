@@ -138,12 +138,11 @@ def tree_of(rows: Sequence[Row], names: Sequence[str], place: Path) -> Hierarchy
     return Hierarchy(**spec._asdict(), source=str(place))
 
 
-def label_of(tree: Hierarchy, names: Sequence[str], row: Row, where: str) -> list[int]:
-    """The numbers of a row's classes, fine first; `where` names the row in messages."""
+def label_of(tree: Hierarchy, levels: Sequence[str], classes: Sequence[str | None], where: str) -> list[int]:
+    """The numbers of a sample's classes, fine first, from their names at some levels; `where` names it in messages."""
     label = [-1] * len(tree)
-    for column, name in zip(names, row.names, strict=True):
+    for level, name in zip(map(tree.levels.index, levels), classes, strict=True):
         if name is not None:
-            level = tree.levels.index(column)
             try:
                 label[level] = tree.index(level, name)
             except DataError as error:

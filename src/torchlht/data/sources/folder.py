@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from torchlht.data.pictures import FilePicture, images_in
-from torchlht.data.samples import SPLIT_NAMES, Samples, Source
+from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of
 from torchlht.errors import DataError, Fault, HierarchyError
 from torchlht.hierarchy.reading import Row, Spec, build, folder_rows, subfolders, to_depth
 from torchlht.hierarchy.tree import Hierarchy
@@ -70,14 +70,9 @@ def _walk(folder: Path, path: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str
 
 def _label(tree: Hierarchy, path: tuple[str, ...], folder: Path) -> list[int]:
     """The classes along a folder's path, fine first. A branch without finer folders is known down to its pass-through leaf."""
-    label = [-1] * len(tree)
     if len(path) > len(tree):
         raise DataError(f"{folder}: {len(path)} folders deep, but the tree has {len(tree)} levels")
-    for level, name in zip(tree.top_down, path, strict=False):
-        try:
-            label[level] = tree.index(level, name)
-        except DataError as error:
-            raise DataError(f"{folder}: {error}") from None
+    label = label_of(tree, tree.levels[::-1][: len(path)], path, str(folder))
     level = len(tree) - len(path)
     while path and level > 0 and not subfolders(folder):
         children = np.flatnonzero(tree.parents[level - 1] == label[level])

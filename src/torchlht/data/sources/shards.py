@@ -304,7 +304,7 @@ def _coded(
     at = [names.index(name) for name in columns]
     picked = [Row(place, tuple(row[i] for i in at)) for place, row in zip(where, rows, strict=True)]
     tree = hierarchy or tree_of(picked, columns, folder)
-    labels = np.array([label_of(tree, columns, row, row.where) for row in picked], dtype=np.int64)
+    labels = np.array([label_of(tree, columns, row.names, row.where) for row in picked], dtype=np.int64)
     return tree, tree.fill(labels, where=where.__getitem__)
 
 

@@ -40,7 +40,7 @@ def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     files = [cells[table.columns.index(path_column)] for _, cells in table.rows]
     if missing := [place for place, file in zip(where, files, strict=True) if not file]:
         raise DataError(f"{missing[0]}: {path_column} is empty; every row names its picture")
-    labels = np.array([label_of(tree, names, row, place) for row, place in zip(rows, where, strict=True)])
+    labels = np.array([label_of(tree, names, row.names, place) for row, place in zip(rows, where, strict=True)])
     return Samples(
         path.stem,
         tree,
