@@ -37,7 +37,7 @@ from torchlht.measure.evaluation import measure
 from trees import normal, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
-SETTINGS = {"quiet": True, "track": False, "width": 24, "accelerator": "cpu", "mask": 0.5, "workers": 0}
+SETTINGS = {"quiet": True, "track": False, "option": {"width": 24}, "accelerator": "cpu", "mask": 0.5, "workers": 0}
 OPTIONS = {
     "hmcn": {"hidden": 10},
     "hrn": {"embedding": 10},

@@ -358,7 +358,7 @@ def test_a_preprocess_comes_back_from_its_dictionary() -> None:
 def test_another_image_size_keeps_the_margin_in_proportion() -> None:
     spec = Preprocess(size=224, resize=256)
     assert (spec.resized(112).size, spec.resized(112).resize) == (112, 128)
-    with pytest.raises(ConfigError, match="--image-size is 4: at least 8"):
+    with pytest.raises(ConfigError, match="image_size is 4: at least 8"):
         spec.resized(4)
 
 

@@ -67,7 +67,7 @@ def run_evaluate(args: EvaluateArgs) -> None:
 def run_calibrate(args: CalibrateArgs) -> None:
     """Fit a run's probabilities to what comes true, on validation samples."""
     if args.folds is not None and (args.data or args.split):
-        raise ConfigError("--folds is for the run's own training samples: pass it without DATA and --split")
+        raise ConfigError("`folds` is for the run's own training samples: pass it without DATA and `split`")
     if args.folds is not None:
         found = cross_calibrate(args.run, args.folds, quiet=args.json)
     else:
@@ -177,7 +177,7 @@ def readable(fabric: Fabric, paths: list[Path], on_error: str) -> list[Path]:
     problems: list[Problem] = sorted((problem for part in parts for problem in part), key=lambda problem: place[problem.path])
     if problems and on_error != "skip":
         first = f"{problems[0].path} ({problems[0].reason})"
-        raise DataError(f"{len(problems)} of {len(paths)} pictures cannot be read, the first is {first}; pass --on-error skip")
+        raise DataError(f"{len(problems)} of {len(paths)} pictures cannot be read, the first is {first}; pass `on_error=skip`")
     for problem in problems if fabric.is_global_zero else ():
         console.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
     bad = {problem.path for problem in problems}

@@ -64,9 +64,9 @@ class PackArgs:
 
     def __post_init__(self) -> None:
         if self.size is not None and self.per_shard is not None:
-            raise ConfigError("--size and --per-shard both say how large a shard is: pass one of them")
+            raise ConfigError("`size` and `per_shard` both say how large a shard is: pass one of them")
         if self.per_shard is not None and self.per_shard < 1:
-            raise ConfigError(f"--per-shard is {self.per_shard}: at least 1")
+            raise ConfigError(f"`per_shard` is {self.per_shard}: at least 1")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 from lightning_fabric.utilities.rank_zero import rank_zero_only
@@ -12,7 +11,7 @@ from torchlht import console
 from torchlht.answer.runs import read_metrics
 from torchlht.commands.look_options import MethodsArgs
 from torchlht.errors import ConfigError
-from torchlht.heads.method import aliases_of, create_method, find_method, list_methods, method_options, regularise
+from torchlht.heads.method import aliases_of, create_method, find_method, list_methods, options_of
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.comparison.grid import compare
 from torchlht.lab.comparison.results import shown_results
@@ -88,24 +87,8 @@ def one_method(name: str, tree: Hierarchy, in_features: int) -> str:
     lines += [f"also called: {', '.join(aliases_of(name))}"] if aliases_of(name) else []
     lines += [f"a variant with {set_here}"] if set_here else []
     lines.append(f"parameters: {parameters(name, tree, in_features)} for {tree.describe()} on {in_features} features")
-    lines += ["", "options, with --option NAME=VALUE:"]
-    meanings = option_texts(regularise.__doc__ or "") | option_texts(entry.cls.__doc__ or "")
-    for option, default in method_options(name, common=True).items():
-        tuned = f"   (--tune tries {', '.join(map(str, entry.grid[option]))})" if option in entry.grid else ""
-        lines.append(f"  {option}={default}{tuned}\n      {meanings.get(option, '')}")
+    lines += ["", "options, as flags (--name value) or with --option NAME=VALUE:"]
+    for option in options_of(name).values():
+        tuned = f"   (--tune tries {', '.join(map(str, entry.grid[option.name]))})" if option.name in entry.grid else ""
+        lines.append(f"  {option.name}={option.default}{tuned}\n      {option.meaning}")
     return "\n".join(lines)
-
-
-def option_texts(docstring: str) -> dict[str, str]:
-    """What the Args section of a docstring says of each argument."""
-    _, _, section = inspect.cleandoc(docstring).partition("Args:\n")
-    found: dict[str, str] = {}
-    for line in section.splitlines():
-        if not line.startswith("    "):
-            break
-        name, colon, text = line.strip().partition(": ")
-        if colon and not line.startswith("     "):
-            found[name] = text
-        elif found:
-            found[list(found)[-1]] += " " + line.strip()
-    return found

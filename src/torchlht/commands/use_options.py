@@ -40,11 +40,11 @@ class EvaluateArgs:
 
     def confidences(self) -> list[float]:
         """`confidence` as numbers."""
-        return _shares("--confidence", self.confidence)
+        return _shares("confidence", self.confidence)
 
     def risks(self) -> list[float]:
         """`risk` as numbers."""
-        return _shares("--risk", self.risk)
+        return _shares("risk", self.risk)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class PredictArgs:
 
     def __post_init__(self) -> None:
         if self.top < 1:
-            raise ConfigError(f"--top is {self.top}: at least 1")
+            raise ConfigError(f"`top` is {self.top}: at least 1")
 
     def only_names(self) -> list[str]:
         """`only` as a list."""
@@ -152,13 +152,13 @@ class ExportArgs:
     """--risk: count validation answers that no label can check as wrong, instead of taking labels to be missing at random."""
 
 
-def _shares(flag: str, text: str | None) -> list[float]:
+def _shares(name: str, text: str | None) -> list[float]:
     try:
         values = [float(value) for value in (text or "").split(",") if value.strip()]
     except ValueError:
-        raise ConfigError(f"{flag} is {text!r}: numbers from 0 to 1, separated by commas") from None
+        raise ConfigError(f"`{name}` is {text!r}: numbers from 0 to 1, separated by commas") from None
     if not all(0 <= value <= 1 for value in values):
-        raise ConfigError(f"{flag} is {text!r}: numbers from 0 to 1, separated by commas")
+        raise ConfigError(f"`{name}` is {text!r}: numbers from 0 to 1, separated by commas")
     return values
 
 

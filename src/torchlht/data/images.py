@@ -134,7 +134,7 @@ def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem
         write_problems(listed, problems)
         raise DataError(
             f"{samples.name}: {len(problems)} of {len(samples)} pictures cannot be read, the first is {problems[0].path} "
-            f"({problems[0].reason}); all are listed in {listed}: mend or remove them, or pass --on-error skip"
+            f"({problems[0].reason}); all are listed in {listed}: mend or remove them, or pass `on_error=skip`"
         )
     bad = {problem.path for problem in problems}
     keep = np.array([i for i, path in enumerate(samples.images) if str(path) not in bad], dtype=np.int64)

@@ -37,11 +37,11 @@ class Mask:
 
     def __post_init__(self) -> None:
         if not 0 <= self.ratio <= 1:
-            raise ConfigError(f"--mask is {self.ratio}: it is the share of fine labels to hide, from 0 to 1")
+            raise ConfigError(f"`mask` is {self.ratio}: it is the share of fine labels to hide, from 0 to 1")
         if self.levels < 1:
-            raise ConfigError(f"--mask-levels is {self.levels}: hide at least 1 level")
+            raise ConfigError(f"`mask_levels` is {self.levels}: hide at least 1 level")
         if self.minimum < 0:
-            raise ConfigError(f"--mask-minimum is {self.minimum}: it must not be negative")
+            raise ConfigError(f"`mask_minimum` is {self.minimum}: it must not be negative")
 
     def kept_of(self, n: int) -> int:
         """How many of n samples of a class keep their fine label."""
@@ -56,7 +56,7 @@ class Mask:
         depth = len(samples.hierarchy)
         if self.ratio and self.levels >= depth:
             raise ConfigError(
-                f"--mask-levels {self.levels} would hide everything: {samples.name} has {depth} levels and the coarsest stays"
+                f"`mask_levels={self.levels}` would hide everything: {samples.name} has {depth} levels and the coarsest stays"
             )
         known = np.flatnonzero((samples.split == "train") & (samples.labels[:, 0] >= 0))
         names = samples.hierarchy.classes[0]

@@ -161,5 +161,5 @@ def hold_out_test(samples: Samples, share: float) -> Samples:
         return samples
     chosen = draw_share(samples, samples.index("train"), share, seed=0, purpose="test")
     if not len(chosen):
-        raise DataError(f"{samples.name}: {len(samples)} samples are too few to set a test part aside; pass --test-share 0")
+        raise DataError(f"{samples.name}: {len(samples)} samples are too few to set a test part aside; pass `test_share=0`")
     return with_split(samples, chosen, "test")

@@ -35,9 +35,9 @@ class Perturbation:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise ConfigError(f"--perturb-share is {self.share}: a share of the classes, from 0 to 1")
+            raise ConfigError(f"`perturb_share` is {self.share}: a share of the classes, from 0 to 1")
         if not 0 <= self.noise <= 1:
-            raise ConfigError(f"--label-noise is {self.noise}: a share of the samples without a finest label, from 0 to 1")
+            raise ConfigError(f"`label_noise` is {self.noise}: a share of the samples without a finest label, from 0 to 1")
 
     def perturb_tree(self, samples: Samples) -> Samples:
         """The samples with another tree; to be called before labels are hidden."""

@@ -58,7 +58,7 @@ def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Cali
     folder = Path(run)
     args = TrainArgs.from_dict(read_config(folder)["train"])
     if folds < 2:
-        raise ConfigError(f"--folds is {folds}: at least 2")
+        raise ConfigError(f"`folds` is {folds}: at least 2")
     if args.val or args.fold or args.select == "best":
         raise ConfigError(f"{folder}: has validation samples of its own; lht calibrate {folder} uses them")
     tree = Model.from_pretrained(folder, calibrated=False).hierarchy

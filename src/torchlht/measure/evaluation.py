@@ -177,8 +177,8 @@ def run_set(run: Path, model: Model, data: str | Path | None, split: str, on_err
     whole = split == "all" or (data is not None and split in ("test", "val") and not (samples.split == split).any())
     keep = np.arange(len(samples)) if whole else samples.index(split)
     if not len(keep):
-        more = "; train with --val 0.1" if split == "val" else ""
-        raise DataError(f"{samples.name}: no samples in its {split} part; pass --split train, val, test or all{more}")
+        more = "; train with `val=0.1`" if split == "val" else ""
+        raise DataError(f"{samples.name}: no samples in its {split} part; pass `split` train, val, test or all{more}")
     takes_images = model.preprocess is not None
     if takes_images != (samples.images is not None):
         wanted_kind = "pictures" if takes_images else "features (.npz)"

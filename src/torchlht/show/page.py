@@ -106,7 +106,7 @@ def make_report(
     """`write_report`, with what there is to say about it."""
     started = time.monotonic()
     if images < 0:
-        raise ConfigError(f"--images is {images}: 0 for none, or more")
+        raise ConfigError(f"`images` is {images}: 0 for none, or more")
     runs = see_all(run, compare, split=split, workers=workers)
     subject = Subject(tuple(runs), images, Path(attributes) if attributes is not None else None)
     if subject.attributes is not None:

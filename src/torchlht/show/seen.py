@@ -170,14 +170,14 @@ def see_all(run: str | Path, compare: Sequence[str | Path], *, split: str, worke
     """
     runs = [Path(run), *map(Path, compare)]
     if len({one.resolve() for one in runs}) < len(runs):
-        raise ConfigError("--compare names a run twice: pass other runs than the one the page is about, each once")
+        raise ConfigError("`compare` names a run twice: pass other runs than the one the page is about, each once")
     found: list[Seen] = []
     for path, name in zip(runs, distinct_names(runs), strict=True):
         one = see(path, split=split, name=name, workers=workers)
         if found and one.tree != found[0].tree:
             raise ConfigError(
                 f"{path}: another tree ({one.tree.describe()}) than {runs[0]} ({found[0].tree.describe()}): "
-                "--compare takes runs with the same levels, classes and parents"
+                "`compare` takes runs with the same levels, classes and parents"
             )
         found.append(one)
     return found

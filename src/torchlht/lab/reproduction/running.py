@@ -15,11 +15,12 @@ from torchlht.lab.benchmarks.prepare import prepare_benchmark, prepared_table
 from torchlht.lab.comparison.contenders import run_name
 from torchlht.lab.comparison.grid import compare
 from torchlht.lab.comparison.results import read_results
-from torchlht.lab.options import CommonArgs, CompareArgs, ReproduceArgs
+from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import FROZEN, Arm, Experiment, Part, find_experiment
 from torchlht.lab.reproduction.figures import DRAWINGS
 from torchlht.lab.reproduction.lowshot import reproduce_lowshot
 from torchlht.lab.reproduction.tables import Figure, document, part_figures, write_figures
+from torchlht.learn.options import preset
 from torchlht.show.figures.confusion import class_recalls, confusion_matrix
 from torchlht.show.inputs import run_inputs
 
@@ -59,14 +60,14 @@ class Reproduction:
             seeds=self.seeds(),
             jobs=self.args.jobs,
             resume=self.args.resume and (self.out / part.name).exists(),
-            common=CommonArgs(**self.common(part)),
+            **self.common(part),
         )
 
     def common(self, part: Part) -> dict[str, Any]:
         """The options of every run of a part."""
         options: dict[str, Any] = {"mask_rounding": "lht", **part.common}
         if self.args.scale == "full":
-            options |= {"preset": "paper", "mask_seed": 10}
+            options = preset("paper") | {"mask_seed": 10} | options
         else:
             options |= part.small
             if not self.features:
@@ -129,9 +130,9 @@ def find_data(experiment: Experiment, args: ReproduceArgs, out: Path) -> str:
     if args.root is None:
         return str(prepared_table(experiment.data))
     if not args.root.exists():
-        raise DataError(f"{args.root}: no such file or folder; --root is the {experiment.data} archive, a table, or an .npz")
+        raise DataError(f"{args.root}: no such file or folder; `root` is the {experiment.data} archive, a table, or an .npz")
     if args.root.is_file() and experiment.pictures and args.root.suffix == ".npz":
-        raise ConfigError(f"{experiment.name} needs pictures: pass the {experiment.data} archive with --root, not features")
+        raise ConfigError(f"{experiment.name} needs pictures: pass the {experiment.data} archive with `root`, not features")
     if args.root.is_file():
         return str(args.root)
     tree = "published" if experiment.data == "cub" else "default"
