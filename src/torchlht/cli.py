@@ -1,68 +1,29 @@
-"""The command line: a table of commands. Nothing heavy is imported until a command's options are known to be right."""
+"""The command line: finds every command of `torchlht.commands`. Nothing heavy is imported until its options are right."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import os
+import pkgutil
 import re
 import sys
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, get_args
 
 import tyro
 
-from torchlht import console
-from torchlht.commands.look_options import HierarchyArgs, MethodsArgs, PackArgs, PrepareArgs, PreviewArgs
-from torchlht.commands.use_options import CalibrateArgs, EvaluateArgs, ExportArgs, PredictArgs, ReportArgs
+from torchlht import commands, console
+from torchlht.commands.base import COMMANDS, Group
 from torchlht.errors import ConfigError, LHTError, suggestion
-from torchlht.lab.options import CompareArgs, LowshotArgs, ReproduceArgs, ReproduceListArgs
-from torchlht.learn.options import TrainArgs, preset
+from torchlht.learn.options import preset
 
 if TYPE_CHECKING:
     from torchlht.heads.method import Option
 
 
-class Command(NamedTuple):
-    """A command: its options, the function that takes them (module of `commands`, name), and what it does."""
-
-    options: type[Any]
-    function: str
-    help: str
-
-
-COMMANDS: dict[str, Command] = {
-    "train": Command(TrainArgs, "training:run_train", "Train a hierarchical classifier on partly labelled data."),
-    "evaluate": Command(
-        EvaluateArgs, "inference:run_evaluate", "Measure a trained model on its test samples or on other data."
-    ),
-    "predict": Command(
-        PredictArgs, "inference:run_predict", "Predict classes at every level for pictures, folders or features."
-    ),
-    "calibrate": Command(
-        CalibrateArgs, "inference:run_calibrate", "Fit a run's probabilities to what comes true, on validation samples."
-    ),
-    "report": Command(ReportArgs, "reporting:run_report", "Write a page about a run: figures, mistakes, what it looks at."),
-    "export": Command(ExportArgs, "exporting:run_export", "Write a run as one file, ONNX or torch.export, with all it needs."),
-    "compare": Command(CompareArgs, "training:run_compare", "Train several methods alike and say which differences are real."),
-    "lowshot": Command(
-        LowshotArgs, "lowshot:run_lowshot", "Tell new classes from a few examples each, with features trained on other classes."
-    ),
-    "methods": Command(
-        MethodsArgs, "training:run_methods", "List the methods: what each is, its size, its origin, its options."
-    ),
-    "reproduce": Command(ReproduceArgs, "reproducing:run_reproduce", "Run a table or figure of the paper again."),
-    "reproduce list": Command(
-        ReproduceListArgs, "reproducing:run_list", "List every table and figure of the paper that can be run again."
-    ),
-    "hierarchy show": Command(HierarchyArgs, "looking:run_hierarchy_show", "Draw a tree of classes with counts."),
-    "hierarchy check": Command(HierarchyArgs, "looking:run_hierarchy_check", "List every fault of a tree of classes."),
-    "data preview": Command(
-        PreviewArgs, "looking:run_preview", "Count what is in a dataset and draw a contact sheet by class."
-    ),
-    "data pack": Command(PackArgs, "looking:run_pack", "Pack many pictures into tar shards that are read from start to end."),
-    "data prepare": Command(PrepareArgs, "looking:run_prepare", "Check a benchmark's official archive and make it ready."),
-}
+for _file in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):  # each enters what it holds
+    importlib.import_module(_file.name)
 
 
 def parse(name: str, arguments: Sequence[str]) -> Any:
@@ -144,16 +105,11 @@ def options_help(method: str) -> str:
 def usage() -> str:
     """The text of `lht --help`."""
     width = max(map(len, COMMANDS))
-    lines = [f"  lht {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: lht COMMAND …",
-            "",
-            *lines,
-            "",
-            "Each command has its own --help. Try: lht data preview demo; lht train demo",
-        ]
-    )
+    lines = ["usage: lht COMMAND …", ""]
+    for group in get_args(Group):
+        own = [f"  lht {name:<{width}}  {COMMANDS[name].help}" for name in sorted(COMMANDS) if COMMANDS[name].group == group]
+        lines += [f"{group}:", *own, ""]
+    return "\n".join([*lines, "Each command has its own --help. Try: lht data preview demo; lht train demo"])
 
 
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
@@ -176,9 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         name, rest = find_command(arguments)
-        options = parse(name, rest)
-        module, function = COMMANDS[name].function.split(":")
-        getattr(importlib.import_module(f"torchlht.commands.{module}"), function)(options)
+        COMMANDS[name].run(parse(name, rest))
     except LHTError as error:
         console.notes.print(f"lht: {error.in_flags}", soft_wrap=True)
         raise SystemExit(2) from None

@@ -26,7 +26,7 @@ from torchvision.datasets import CIFAR100
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
-from torchlht.commands.inference import expand
+from torchlht.commands.predict import expand
 from torchlht.data.images import find_problems, open_image
 from torchlht.data.masking import Mask
 from torchlht.data.packed import split_address

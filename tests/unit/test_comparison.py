@@ -294,9 +294,7 @@ def test_a_comparison_of_an_earlier_version_goes_on_with_the_options_it_was_star
 
 
 @pytest.mark.parametrize("earlier", [True, False])
-def test_a_comparison_under_a_preset_goes_on_whether_the_file_has_its_values_or_not(
-    tmp_path: Path, earlier: bool
-) -> None:
+def test_a_comparison_under_a_preset_goes_on_whether_the_file_has_its_values_or_not(tmp_path: Path, earlier: bool) -> None:
     args = arguments(tmp_path, **preset("paper") | {"epochs": 3, "clip": 0.0 if earlier else 5.0}, resume=True)
     write_yaml(tmp_path / "compare.yaml", args.settings())
     if earlier:

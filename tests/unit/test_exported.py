@@ -27,7 +27,7 @@ from torchlht.answer.exported.read import Exported, OnnxModel, read_exported
 from torchlht.answer.exported.write import FORMATS, Written, check_rule, export_onnx, export_torch, samples, write_exported
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
-from torchlht.commands.exporting import beside, summary
+from torchlht.commands.export import beside, summary
 from torchlht.errors import ConfigError, HierarchyError, LHTError, MissingExtraError, RunError
 from torchlht.heads.method import create_method
 from torchlht.hierarchy.tree import Hierarchy

@@ -11,7 +11,7 @@ from statistics import mean
 import pytest
 
 from torchlht.cli import main
-from torchlht.commands.reproducing import runs
+from torchlht.commands.reproduce import runs
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.comparison.contenders import find_contenders

@@ -28,24 +28,19 @@ def refuse(wrong: bool, sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """What all groups share: each checks its own fields in a method `check`, and a file has them as plain values."""
+    """What all groups share: each checks its own fields in `_check`, and a file has them as plain values."""
 
     def __post_init__(self) -> None:
         for group in reversed(type(self).__mro__):
-            if "check" in vars(group):
-                vars(group)["check"](self)
+            if "_check" in vars(group):
+                vars(group)["_check"](self)
 
     def at_least(self, least: int, *names: str) -> None:
         """Raise ConfigError for a number that is given and lower."""
         for name in names:
             value = getattr(self, name)
-            refuse(value is not None and value < least, f"`{name}` is {value}: at least {least}")
-
-    def not_negative(self, *names: str) -> None:
-        """Raise ConfigError for a number that is given and below 0."""
-        for name in names:
-            value = getattr(self, name)
-            refuse(value is not None and value < 0, f"`{name}` is {value}: it must not be negative")
+            rule = f"at least {least}" if least else "it must not be negative"
+            refuse(value is not None and value < least, f"`{name}` is {value}: {rule}")
 
     def below_one(self, what: str, *names: str) -> None:
         """Raise ConfigError for a number that is given and not from 0 to below 1; `what` it is, such as a share."""
@@ -112,8 +107,7 @@ class MaskArgs(Options):
     mask_seed: int | None = None
     """Which labels are hidden; the run's seed by default."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         self.mask_of(0.0, 0)
 
     def mask_of(self, ratio: float, seed: int) -> Mask:
@@ -140,8 +134,7 @@ class FaultArgs(Options):
     label_noise: float = 0.0
     """Share of the training samples without a finest label whose other labels are replaced by wrong ones."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         perturbation(self)
 
 
@@ -163,8 +156,7 @@ class SplitArgs(Options):
     val: float | None = None
     """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         self.below_one("a share", "test_share", "val")
         refuse(self.select == "best" and self.val == 0, "`select=best` needs validation samples, but `val` is 0")
 
@@ -184,8 +176,7 @@ class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
     seed: int = 0
     """Of initial weights, order, augmentation and, unless --mask-seed says otherwise, the mask."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         refuse(bool(self.fold and self.val), "`fold` and `val` both set validation samples aside: pass one of them")
         self.make_mask()  # checks its own options
         self.fold_numbers()

@@ -74,8 +74,7 @@ class CompareArgs(RunArgs, ManyArgs):
     jobs: int | None = None
     """Runs at a time; the number of cores by default."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         for ratio in self.masks():
             DataArgs(mask=ratio)
         least = not self.seed_list() or self.tune_seeds < 1
@@ -160,8 +159,7 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
     ppa_steps: int = 300
     """ppa: steps of its training; the published 12,500 take ten minutes for 120 classes of 1280 features on one core."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         first = self.shot_list()[:1]
         refuse(not first or first[0] < 1, f"`shots` is {self.shots!r}: at least one number, from 1")
         refuse(not self.method_list(), f"`methods` is {self.methods!r}: at least one name")
@@ -222,11 +220,3 @@ class ReproduceArgs:
     """Runs at a time; the number of cores by default."""
     resume: bool = False
     """Go on with one that was interrupted; finished runs are kept."""
-
-
-@dataclass(frozen=True)
-class ReproduceListArgs:
-    """What there is to reproduce."""
-
-    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
-    """Only names that match, such as *cub*."""

@@ -91,9 +91,8 @@ class MethodArgs(Options):
     """Options of the method as NAME=VALUE; of several methods, each takes those it has. Every one has a flag, too, such as
     --gamma 1 or --no-bias of lht: `lht methods NAME` lists those of a method, `lht train --method NAME --help` as well."""
 
-    def check(self) -> None:
-        """In Python, `option` may be a mapping."""
-        if isinstance(self.option, Mapping):
+    def _check(self) -> None:
+        if isinstance(self.option, Mapping):  # in Python
             object.__setattr__(self, "option", tuple(pairs(self.option)))
 
     @classmethod
@@ -136,11 +135,10 @@ class FitArgs(Options):
     drop_last: bool = False
     """Leave out the last, smaller batch of an epoch."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         self.at_least(1, "epochs", "batch_size", "accumulate", "checkpoint_every")
         refuse(self.lr is not None and self.lr <= 0, f"`lr` is {self.lr}: it must be above 0")
-        self.not_negative("mixup", "backbone_lr", "weight_decay", "clip")
+        self.at_least(0, "mixup", "backbone_lr", "weight_decay", "clip")
         self.below_one("a share", "label_smoothing")
         self.below_one("a decay", "ema")
 
@@ -180,10 +178,9 @@ class MachineArgs(Options):
     """Read training shards from start to end, a few at a time, and mix samples in a buffer, instead of in any order; `auto`
     does so with shards at an address, and with those of more than 8 GiB."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         self.at_least(1, "devices")
-        self.not_negative("workers")
+        self.at_least(0, "workers")
 
 
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a run may go on with others
@@ -200,8 +197,7 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
     rules: tuple[Rule, ...] = ()
     """Rules of answering to measure besides the method's own, such as crm; see `lht evaluate --help`."""
 
-    def check(self) -> None:
-        """Raise ConfigError for what makes no sense."""
+    def _check(self) -> None:
         if self.stream == "always" and self.freeze:
             raise ConfigError("`stream` is for training on pictures; with `freeze` each of them is looked at once")
         if self.compile and self.freeze:

@@ -1,4 +1,4 @@
-"""`lht evaluate`, `lht calibrate`, `lht predict`."""
+"""`lht predict`."""
 
 from __future__ import annotations
 
@@ -9,92 +9,80 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from lightning_fabric import Fabric
+import tyro
 from rich.table import Table
 
 from torchlht import console
-from torchlht.answer.calibration import FEW, Calibration
-from torchlht.answer.calibration import FILE as CALIBRATION
-from torchlht.answer.exported.read import READERS, read_exported
-from torchlht.answer.model import TREE, Model
-from torchlht.answer.named import Answer, Candidate, Named, Wanted, wanted
-from torchlht.answer.predictor import Predictor
-from torchlht.commands.use_options import CalibrateArgs, EvaluateArgs, PredictArgs
-from torchlht.data.images import Problem, find_problems, is_image
-from torchlht.data.packed import file_of
-from torchlht.data.places import is_there
-from torchlht.data.reading import NAMES, read_data
-from torchlht.data.sources.embeddings import read_features
-from torchlht.data.sources.shards import is_shards
-from torchlht.data.tars import tar_of
-from torchlht.errors import ConfigError, DataError
-from torchlht.hierarchy.tree import Hierarchy
-from torchlht.learn.calibrating import calibrate, cross_calibrate
-from torchlht.learn.launching import make_fabric
-from torchlht.measure.evaluation import evaluate
-from torchlht.processes import objects_of_all
-from torchlht.show import terminal
+from torchlht.commands.base import RuleArgs, StrictArgs, command
+from torchlht.data.options import OnErrorArgs
+from torchlht.errors import DataError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from torchlht.answer.named import Answer, Candidate, Named, Wanted
+    from torchlht.answer.predictor import Predictor
+    from torchlht.data.images import Problem
 
 
-def run_evaluate(args: EvaluateArgs) -> None:
-    """Measure a trained model on its test samples or on other data."""
-    metrics = evaluate(
-        args.run,
-        args.data,
-        split=args.split,
-        rule=args.rule,
-        confidences=args.confidences(),
-        risks=args.risks(),
-        strict=args.strict,
-        on_error=args.on_error,
-        workers=args.workers,
-    )
-    if args.json:
-        print(json.dumps(metrics, indent=1))
-        return
-    console.out.print(terminal.metrics_table(metrics))
-    console.say(terminal.metrics_sentence(metrics))
-    if "answers" in metrics:
-        console.say(
-            "rolled up to the deepest class that is sure enough: share of samples answered at each level, wrong ones of them"
-        )
-        console.out.print(terminal.answers_table(metrics["answers"]))
+@dataclass(frozen=True)
+class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs):
+    """Predict classes at every level."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run directory, a model on the hub, or what `lht export --to onnx` wrote."""
+    inputs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")] = field(default_factory=list)
+    """Pictures, folders, patterns; a table, shards or `demo` (their test pictures); for a model on features, .npz files with
+    `x`."""
+    format: Literal["table", "csv", "json"] = "table"
+    """How to print the answers."""
+    confidence: float | None = None
+    """Answer with the deepest class whose probability reaches this, such as 0.9."""
+    risk: float | None = None
+    """Answer as deep as possible while at most this share of answers is wrong, such as 0.05: the threshold comes from
+    validation samples, see `lht calibrate`."""
+    only: str | None = None
+    """Only these classes are possible: names of any level, separated by commas, or @FILE with a name on each line."""
+    exclude: str | None = None
+    """These classes are impossible; likewise."""
+    top: int = 1
+    """Candidates per level."""
+    limit: int | None = None
+    """Only the first so many."""
+
+    def _check(self) -> None:
+        self.at_least(1, "top")
+
+    def only_names(self) -> list[str]:
+        """`only` as a list."""
+        return _names(self.only)
+
+    def excluded_names(self) -> list[str]:
+        """`exclude` as a list."""
+        return _names(self.exclude)
 
 
-def run_calibrate(args: CalibrateArgs) -> None:
-    """Fit a run's probabilities to what comes true, on validation samples."""
-    if args.folds is not None and (args.data or args.split):
-        raise ConfigError("`folds` is for the run's own training samples: pass it without DATA and `split`")
-    if args.folds is not None:
-        found = cross_calibrate(args.run, args.folds, quiet=args.json)
-    else:
-        found = calibrate(args.run, args.data, split=args.split, on_error=args.on_error, workers=args.workers)
-    tree = Hierarchy.read(Path(args.run) / TREE)
-    if args.json:
-        print(json.dumps(found.to_dict(tree), indent=1))
-        return
-    console.say(calibration_text(found, tree))
-    console.say(f"kept in {Path(args.run) / CALIBRATION} · next: lht predict {args.run} FILE… --confidence 0.9")
-
-
-def calibration_text(found: Calibration, tree: Hierarchy) -> str:
-    """Temperatures, and what can be promised."""
-    few = {k: "" if found.samples[k] >= FEW else " (too few labels)" for k in tree.top_down}
-    temperatures = "  ".join(f"{tree.levels[k]} {found.temperatures[k]:.2f}{few[k]}" for k in tree.top_down)
-    labels = " · ".join(f"{tree.levels[k]} {found.samples[k]:,}" for k in tree.top_down)
-    lowest = found.risks["own"].lowest_risk()
-    risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
-    return f"temperatures: {temperatures}\nfitted to labels of the {found.source}: {labels}; {risk}"
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 BATCH = 64  # samples at a time, by one of the processes that predict together
 
 
+@command("predict", "with a trained model")
 def run_predict(args: PredictArgs) -> None:
-    """Predict classes at every level for pictures, folders or features. Processes share the work; the first one prints."""
+    """Predict classes at every level for pictures, folders or features.
+
+    Processes share the work; the first one prints.
+    """
+    from torchlht.answer.named import wanted
+    from torchlht.data.sources.embeddings import read_features
+    from torchlht.learn.launching import make_fabric
+
     fabric = make_fabric("cpu")
     model = load_predictor(args.run)
     restricted = bool(args.only or args.exclude)
@@ -126,6 +114,8 @@ def predict_blocks(fabric: Fabric, model: Predictor, blocks: Sequence[tuple[Any,
         blocks: some inputs, and the number of the first of them where they are rows of features.
         ways: how to answer.
     """
+    from torchlht.processes import objects_of_all
+
     mine: list[list[Named]] = []
     for inputs, first in blocks[fabric.global_rank :: fabric.world_size]:
         answers = model.predict(inputs, batch_size=BATCH, **ways)
@@ -141,11 +131,21 @@ def predict_blocks(fabric: Fabric, model: Predictor, blocks: Sequence[tuple[Any,
 
 def load_predictor(name: str) -> Predictor:
     """A run, or a file that a run was exported to."""
+    from torchlht.answer.exported.read import READERS, read_exported
+    from torchlht.answer.model import Model
+
     return read_exported(name) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
 
 
 def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
     """Files named by paths, folders, patterns and datasets, in order."""
+    from torchlht.data.images import is_image
+    from torchlht.data.packed import file_of
+    from torchlht.data.places import is_there
+    from torchlht.data.reading import NAMES
+    from torchlht.data.sources.shards import is_shards
+    from torchlht.data.tars import tar_of
+
     if not inputs:
         raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
     files: list[Path] = []
@@ -165,6 +165,8 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Path]:
 
 def test_pictures(name: str) -> list[Path]:
     """The test pictures of a dataset, or all of them when it has no test part."""
+    from torchlht.data.reading import read_data
+
     samples = read_data(name)
     chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
     return [samples.images[i] for i in chosen] if samples.images else []
@@ -172,6 +174,9 @@ def test_pictures(name: str) -> list[Path]:
 
 def readable(fabric: Fabric, paths: list[Path], on_error: str) -> list[Path]:
     """The pictures that can be read; refuses, or goes on without the others. Each process looks at some of them."""
+    from torchlht.data.images import find_problems
+    from torchlht.processes import objects_of_all
+
     parts = objects_of_all(find_problems(paths[fabric.global_rank :: fabric.world_size]))
     place = {str(path): i for i, path in enumerate(paths)}
     problems: list[Problem] = sorted((problem for part in parts for problem in part), key=lambda problem: place[problem.path])

@@ -1,54 +1,39 @@
-"""`lht train`, `lht compare`, `lht methods`."""
+"""`lht methods`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from lightning_fabric.utilities.rank_zero import rank_zero_only
+import tyro
 from rich.table import Table
 
 from torchlht import console
-from torchlht.answer.runs import read_metrics
-from torchlht.commands.look_options import MethodsArgs
+from torchlht.commands.base import command
 from torchlht.errors import ConfigError
-from torchlht.heads.method import aliases_of, create_method, find_method, list_methods, options_of
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.comparison.grid import compare
-from torchlht.lab.comparison.results import shown_results
-from torchlht.lab.options import CompareArgs
-from torchlht.learn.options import TrainArgs
-from torchlht.learn.training import train
-from torchlht.show import terminal
 
 CUB = Path(__file__).parents[1] / "trees" / "cub.json"
 
 
-def run_train(args: TrainArgs) -> None:
-    """Train a hierarchical classifier on partly labelled data."""
-    run = train(args)
-    if getattr(rank_zero_only, "rank", 0):  # of several processes, the first speaks
-        return
-    metrics = read_metrics(run)
-    rule = metrics["selection"]
-    chosen = "fitted at once" if rule["rule"] == "at once" else f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']})"
-    if "levels" in metrics:
-        console.out.print(terminal.metrics_table(metrics))
-        console.say(terminal.metrics_sentence(metrics))
-        chosen += ", measured on test samples"
-    console.say(f"{chosen} · kept in {run}")
-    inputs = "demo --limit 5" if args.data == "demo" else "FILE…"
-    console.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")
+@dataclass(frozen=True)
+class MethodsArgs:
+    """The methods that can be trained."""
+
+    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
+    """Only names that match, such as lht*; a single one is shown with its options."""
+    hierarchy: Path | None = None
+    """The tree to count parameters for; that of CUB-200-2011 (13 orders, 38 families, 200 species) by default."""
+    in_features: int = 2048
+    """Width of the features to count parameters for; 2048 is a ResNet-50's."""
 
 
-def run_compare(args: CompareArgs) -> None:
-    """Train several methods on the same data, masks and seeds, and say which differences are real."""
-    compare(args)
-    for part in shown_results(args.out, args.data):
-        console.say(part)
-
-
+@command("methods", "before training")
 def run_methods(args: MethodsArgs) -> None:
-    """List the methods, their size and their origin; one alone with its options."""
+    """List the methods: what each is, its size, its origin, its options."""
+    from torchlht.heads.method import aliases_of, find_method, list_methods
+
     tree = Hierarchy.read(args.hierarchy or CUB)
     names = list_methods(args.pattern)
     if not names:
@@ -73,6 +58,8 @@ def run_methods(args: MethodsArgs) -> None:
 
 def parameters(name: str, tree: Hierarchy, in_features: int) -> str:
     """How many numbers a method learns on a tree."""
+    from torchlht.heads.method import create_method
+
     try:
         return f"{create_method(name, in_features, tree).parameter_count() / 1e6:.2f} M"
     except ConfigError:
@@ -81,6 +68,8 @@ def parameters(name: str, tree: Hierarchy, in_features: int) -> str:
 
 def one_method(name: str, tree: Hierarchy, in_features: int) -> str:
     """A method with its options, their defaults and what they mean."""
+    from torchlht.heads.method import aliases_of, find_method, options_of
+
     entry = find_method(name)
     set_here = ", ".join(f"{option}={value}" for option, value in entry.options.items())
     lines = [f"{name}: {entry.summary}", f"from: {entry.paper or '–'}"]
