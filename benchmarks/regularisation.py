@@ -27,14 +27,14 @@ from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import train
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "nothing": {"input_dropout": 0.0},
-    "input dropout 0.3": {"input_dropout": 0.3},
-    "input dropout 0.5": {"input_dropout": 0.5},
-    "mixup 0.2": {"input_dropout": 0.0, "mixup": 0.2},
-    "weight decay 0.005": {"input_dropout": 0.0, "weight_decay": 5e-3},
-    "label smoothing 0.1": {"input_dropout": 0.0, "label_smoothing": 0.1},
-    "averaged weights 0.99": {"input_dropout": 0.0, "ema": 0.99},
-    "cosine classifier": {"input_dropout": 0.0, "cosine": True},
+    "nothing": {"option": {"input_dropout": 0.0}},
+    "input dropout 0.3": {"option": {"input_dropout": 0.3}},
+    "input dropout 0.5": {"option": {"input_dropout": 0.5}},
+    "mixup 0.2": {"option": {"input_dropout": 0.0}, "mixup": 0.2},
+    "weight decay 0.005": {"option": {"input_dropout": 0.0}, "weight_decay": 5e-3},
+    "label smoothing 0.1": {"option": {"input_dropout": 0.0}, "label_smoothing": 0.1},
+    "averaged weights 0.99": {"option": {"input_dropout": 0.0}, "ema": 0.99},
+    "cosine classifier": {"option": {"input_dropout": 0.0, "cosine": True}},
 }
 
 

@@ -21,7 +21,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from torchlht import CompareArgs, compare
-from torchlht.lab.options import CommonArgs
 
 METHODS = "multihead,marginal,lht-simplified,lht,marginal:semi=both,lht:semi=both"
 OPTIONS = [f"lht:{kind}confusion_weight={weight}" for kind in ("", "confusion=kl:") for weight in (0.001, 0.01, 0.1)]
@@ -95,8 +94,7 @@ def main() -> None:
     parser.add_argument("--mask", default="0.9")
     args = parser.parse_args()
     for study, (methods, options) in STUDIES.items():
-        common = CommonArgs(**options)
-        compare(CompareArgs(args.data, args.out / study, methods=methods, mask=args.mask, seeds=3, resume=True, common=common))
+        compare(CompareArgs(args.data, args.out / study, methods=methods, mask=args.mask, seeds=3, resume=True, **options))
     levels: list[str] = []
     values = read(args.out, levels)
     (args.out / "robustness.md").write_text("\n".join(table(values, list(STUDIES), levels)) + "\n")

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from torch.nn.parallel import DistributedDataParallel
 
-import torchlht.commands.inference
+import torchlht.commands.predict
 import torchlht.learn.fitting
 from torchlht import TrainArgs, train
 from torchlht.answer.backbones import create_backbone
@@ -37,7 +37,7 @@ from torchlht.measure.evaluation import measure
 from trees import normal, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
-SETTINGS = {"quiet": True, "track": False, "width": 24, "accelerator": "cpu", "mask": 0.5, "workers": 0}
+SETTINGS = {"quiet": True, "track": False, "option": {"width": 24}, "accelerator": "cpu", "mask": 0.5, "workers": 0}
 OPTIONS = {
     "hmcn": {"hidden": 10},
     "hrn": {"embedding": 10},
@@ -72,7 +72,7 @@ def run_lht(job: dict[str, Any]) -> None:
     Predicting, it takes `block` samples at a time.
     """
     rank = os.environ.get("RANK", "0")
-    torchlht.commands.inference.BATCH = job["block"]
+    torchlht.commands.predict.BATCH = job["block"]
     with Path(f"{job['out']}.{rank}").open("w") as file, contextlib.redirect_stdout(file):
         main(job["arguments"])
 

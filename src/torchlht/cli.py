@@ -1,95 +1,115 @@
-"""The command line: a table of commands. Nothing heavy is imported until a command's options are known to be right."""
+"""The command line: finds every command of `torchlht.commands`. Nothing heavy is imported until its options are right."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
+import pkgutil
+import re
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, Any, get_args
 
 import tyro
 
-from torchlht import console
-from torchlht.commands.look_options import HierarchyArgs, MethodsArgs, PackArgs, PrepareArgs, PreviewArgs
-from torchlht.commands.use_options import CalibrateArgs, EvaluateArgs, ExportArgs, PredictArgs, ReportArgs
-from torchlht.errors import LHTError, suggestion
-from torchlht.lab.options import CompareArgs, LowshotArgs, ReproduceArgs, ReproduceListArgs
-from torchlht.learn.options import TrainArgs, preset
+from torchlht import commands, console
+from torchlht.commands.base import COMMANDS, Group
+from torchlht.errors import ConfigError, LHTError, suggestion
+from torchlht.learn.options import preset
+
+if TYPE_CHECKING:
+    from torchlht.heads.method import Option
 
 
-class Command(NamedTuple):
-    """A command: its options, the function that takes them (module of `commands`, name), and what it does."""
-
-    options: type[Any]
-    function: str
-    help: str
-
-
-COMMANDS: dict[str, Command] = {
-    "train": Command(TrainArgs, "training:run_train", "Train a hierarchical classifier on partly labelled data."),
-    "evaluate": Command(
-        EvaluateArgs, "inference:run_evaluate", "Measure a trained model on its test samples or on other data."
-    ),
-    "predict": Command(
-        PredictArgs, "inference:run_predict", "Predict classes at every level for pictures, folders or features."
-    ),
-    "calibrate": Command(
-        CalibrateArgs, "inference:run_calibrate", "Fit a run's probabilities to what comes true, on validation samples."
-    ),
-    "report": Command(ReportArgs, "reporting:run_report", "Write a page about a run: figures, mistakes, what it looks at."),
-    "export": Command(ExportArgs, "exporting:run_export", "Write a run as one file, ONNX or torch.export, with all it needs."),
-    "compare": Command(CompareArgs, "training:run_compare", "Train several methods alike and say which differences are real."),
-    "lowshot": Command(
-        LowshotArgs, "lowshot:run_lowshot", "Tell new classes from a few examples each, with features trained on other classes."
-    ),
-    "methods": Command(
-        MethodsArgs, "training:run_methods", "List the methods: what each is, its size, its origin, its options."
-    ),
-    "reproduce": Command(ReproduceArgs, "reproducing:run_reproduce", "Run a table or figure of the paper again."),
-    "reproduce list": Command(
-        ReproduceListArgs, "reproducing:run_list", "List every table and figure of the paper that can be run again."
-    ),
-    "hierarchy show": Command(HierarchyArgs, "looking:run_hierarchy_show", "Draw a tree of classes with counts."),
-    "hierarchy check": Command(HierarchyArgs, "looking:run_hierarchy_check", "List every fault of a tree of classes."),
-    "data preview": Command(
-        PreviewArgs, "looking:run_preview", "Count what is in a dataset and draw a contact sheet by class."
-    ),
-    "data pack": Command(PackArgs, "looking:run_pack", "Pack many pictures into tar shards that are read from start to end."),
-    "data prepare": Command(PrepareArgs, "looking:run_prepare", "Check a benchmark's official archive and make it ready."),
-}
+for _file in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):  # each enters what it holds
+    importlib.import_module(_file.name)
 
 
 def parse(name: str, arguments: Sequence[str]) -> Any:
     """The options of a command from its arguments; a preset's values are defaults that flags override."""
     command = COMMANDS[name]
+    fields = {f.name for f in dataclasses.fields(command.options)}
+    words, pairs = method_flags(arguments, fields | {"help"}) if "option" in fields else (list(arguments), [])
 
-    def once(default: Any) -> Any:
+    def once(**default: Any) -> Any:
         config = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
-        extra = {} if default is None else {"default": default}
-        return tyro.cli(
-            command.options, prog=f"lht {name}", args=list(arguments), description=command.help, config=config, **extra
-        )
+        return tyro.cli(command.options, prog=f"lht {name}", args=words, description=command.help, config=config, **default)
 
-    if command.options is not TrainArgs or not any(a.startswith("--preset") for a in arguments):
-        return once(None)
-    chosen = once(None)
-    return once(preset(chosen.preset, mask=chosen.mask))
+    try:
+        found = once()
+    except SystemExit:
+        if "method" in fields and "--help" in words and (method := asked_method(words)):
+            print(options_help(method))
+        raise
+    if getattr(found, "preset", "default") != "default":
+        found = once(default=dataclasses.replace(found, **preset(found.preset)))
+    return dataclasses.replace(found, option=(*pairs, *found.option)) if pairs else found
+
+
+def asked_method(words: Sequence[str]) -> str | None:
+    """What --method says."""
+    joined = "\n".join(words)
+    found = re.search(r"^--method[=\n](\S+)$", joined, re.MULTILINE)
+    return found[1] if found else None
+
+
+def method_flags(arguments: Sequence[str], fields: Set[str]) -> tuple[list[str], list[str]]:
+    """Arguments without the flags of methods' options, and these as NAME=VALUE: --gamma 1 and --no-bias as gamma=1, bias=false.
+
+    Args:
+        arguments: of a command.
+        fields: the command's own options.
+    """
+    words, rest, pairs = list(arguments), [], []
+    while words:
+        word = words.pop(0)
+        flag, equals, text = word.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        own = not word.startswith("--") or {name, name.removeprefix("no_")} & fields
+        option, negated = (None, False) if own else flagged_option(name, asked_method(arguments) or "lht")
+        if option is None:
+            rest.append(word)
+        elif option.kind == "true|false" and not equals and not (words and words[0].lower() in ("true", "false")):
+            pairs.append(f"{option.name}={str(not negated).lower()}")
+        elif not equals and not words:
+            raise ConfigError(f"{flag} needs a value: {option.kind}")
+        else:
+            pairs.append(f"{option.name}={text if equals else words.pop(0)}")
+    return rest, pairs
+
+
+def flagged_option(name: str, method: str) -> tuple[Option | None, bool]:
+    """The option of a method, or else of any other, that a flag names, and whether it starts with no_."""
+    from torchlht.heads.method import list_methods, options_of
+
+    for one in (method, *list_methods()):
+        known = options_of(one)
+        if name in known or name.removeprefix("no_") in known:
+            return (known[name], False) if name in known else (known[name.removeprefix("no_")], True)
+    return None, False
+
+
+def options_help(method: str) -> str:
+    """The options of a method as flags, with their types, defaults and meanings."""
+    from torchlht.heads.method import options_of
+
+    lines = [f"options of {method}:"]
+    for option in options_of(method).values():
+        flag = f"--{option.name.replace('_', '-')}"
+        flags = f"{flag}, --no-{flag[2:]}" if option.kind == "true|false" else f"{flag} {option.kind}"
+        lines.append(f"  {flags}\n      {option.meaning} (default: {option.default})")
+    return "\n".join(lines)
 
 
 def usage() -> str:
     """The text of `lht --help`."""
     width = max(map(len, COMMANDS))
-    lines = [f"  lht {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: lht COMMAND …",
-            "",
-            *lines,
-            "",
-            "Each command has its own --help. Try: lht data preview demo; lht train demo",
-        ]
-    )
+    lines = ["usage: lht COMMAND …", ""]
+    for group in get_args(Group):
+        own = [f"  lht {name:<{width}}  {COMMANDS[name].help}" for name in sorted(COMMANDS) if COMMANDS[name].group == group]
+        lines += [f"{group}:", *own, ""]
+    return "\n".join([*lines, "Each command has its own --help. Try: lht data preview demo; lht train demo"])
 
 
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
@@ -112,11 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         name, rest = find_command(arguments)
-        options = parse(name, rest)
-        module, function = COMMANDS[name].function.split(":")
-        getattr(importlib.import_module(f"torchlht.commands.{module}"), function)(options)
+        COMMANDS[name].run(parse(name, rest))
     except LHTError as error:
-        console.notes.print(f"lht: {error}", soft_wrap=True)
+        console.notes.print(f"lht: {error.in_flags}", soft_wrap=True)
         raise SystemExit(2) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough

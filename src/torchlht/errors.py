@@ -8,18 +8,40 @@
     ├── BackboneError       a backbone is unknown or its weights cannot be had
     └── MissingExtraError   an optional package is not installed
 
-Each message says what is wrong, where, and what to do about it.
+Each message says what is wrong, where, and what to do about it. It names an option by its field, in backquotes.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+OPTION = re.compile(r"`(\w+(?:=[^`]*)?)`")
+
+
+def as_flag(option: str) -> str:
+    """An option as the command line has it: `mask_levels`, `select=best` or `pretrained=False` with two dashes."""
+    name, equals, value = option.partition("=")
+    name = name.replace("_", "-")
+    return f"--no-{name}" if value == "False" else f"--{name}{equals and ' '}{value}"
+
 
 class LHTError(Exception):
-    """Base of every error that is the user's to mend."""
+    """Base of every error that is the user's to mend.
+
+    >>> error = LHTError("`mask_levels` is 0: hide at least 1 level")
+    >>> str(error), error.in_flags
+    ('mask_levels is 0: hide at least 1 level', '--mask-levels is 0: hide at least 1 level')
+
+    Attributes:
+        in_flags: the message for the command line.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(OPTION.sub(lambda option: option[1], message))
+        self.in_flags = OPTION.sub(lambda option: as_flag(option[1]), message)
 
 
 class Fault(NamedTuple):

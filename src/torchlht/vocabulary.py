@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, get_args, get_origin
+
+from torchlht.errors import ConfigError, suggestion
 
 Features = Literal["shared", "split"]
 Reduction = Literal["per_level_mean", "per_sample"]
@@ -20,3 +22,35 @@ SemiName = Literal["none", "propagate", "posterior", "both"]
 Perturb = Literal["none", "rewired", "stale", "renamed", "stale_prior"]
 Activation = Literal["sigmoid", "softmax"]
 Stream = Literal["auto", "always", "never"]
+OptimizerName = Literal["sgd", "adamw"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+PresetName = Literal["default", "paper"]
+
+
+def kind_of(hint: Any) -> tuple[Any, bool]:
+    """What a type hint asks for, bool, int, float, str or a Literal, and whether None will do as well."""
+    if get_origin(hint) is Literal or type(None) not in get_args(hint):
+        return hint, False
+    return next(kind for kind in get_args(hint) if kind is not type(None)), True
+
+
+def check_word(name: str, value: Any, hint: Any) -> None:
+    """Raise ConfigError, with the nearest word, unless `value` is one of the words of a Literal, where the hint is one."""
+    kind, optional = kind_of(hint)
+    if get_origin(kind) is Literal and value not in get_args(kind) and not (optional and value is None):
+        raise ConfigError(f"unknown {name} {value!r}: {suggestion(str(value), get_args(kind))}")
+
+
+def parse_value(name: str, of: str, text: str, hint: Any) -> Any:
+    """The value of option `name` of something, from text, by its type hint; `none` where that may be. Raises ConfigError."""
+    kind, optional = kind_of(hint)
+    if optional and text.lower() == "none":
+        return None
+    if get_origin(kind) is Literal:
+        check_word(name, text, kind)
+        return text
+    try:
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ConfigError(f"option {name} of {of} is {text!r}: it takes {wanted}{' or none' * optional}") from None

@@ -25,7 +25,7 @@ def quick(data: Path, out: Path, **options: object) -> TrainArgs:
 
 @pytest.fixture
 def run(embeddings: Path, tmp_path: Path) -> Path:
-    return train(quick(embeddings, tmp_path / "run", mask=0.5, width=24))
+    return train(quick(embeddings, tmp_path / "run", mask=0.5, option={"width": 24}))
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -112,7 +112,7 @@ def test_only_some_classes_are_possible(run: Path, embeddings: Path, tmp_path: P
 
 
 def test_a_run_without_validation_samples_says_what_it_lacks(embeddings: Path, tmp_path: Path, capsys) -> None:
-    run = train(quick(embeddings, tmp_path / "plain", val=None, epochs=1, width=24))
+    run = train(quick(embeddings, tmp_path / "plain", val=None, epochs=1, option={"width": 24}))
     assert not (run / "calibration.json").exists()
     assert "train with --val" in refused(["predict", str(run), str(embeddings), "--risk", "0.1"], capsys)
     assert "train with --val" in refused(["calibrate", str(run)], capsys)
@@ -123,7 +123,7 @@ def test_a_run_without_validation_samples_says_what_it_lacks(embeddings: Path, t
 
 
 def test_folds_calibrate_without_losing_labels(embeddings: Path, tmp_path: Path, capsys) -> None:
-    run = train(quick(embeddings, tmp_path / "plain", val=None, mask=0.5, width=24))
+    run = train(quick(embeddings, tmp_path / "plain", val=None, mask=0.5, option={"width": 24}))
     before = (run / "model.safetensors").read_bytes()
     main(["calibrate", str(run), "--folds", "3"])
     assert "3 folds of its own training data: order 120 · family 120 · species 60" in capsys.readouterr().out
@@ -134,14 +134,14 @@ def test_folds_calibrate_without_losing_labels(embeddings: Path, tmp_path: Path,
     assert calibration.threshold(0.3) < 1
     assert "at least 2" in refused(["calibrate", str(run), "--folds", "1"], capsys)
     assert "without DATA" in refused(["calibrate", str(run), str(embeddings), "--folds", "3"], capsys)
-    own = train(quick(embeddings, tmp_path / "own", epochs=1, width=24))
+    own = train(quick(embeddings, tmp_path / "own", epochs=1, option={"width": 24}))
     assert "validation samples of its own" in refused(["calibrate", str(own), "--folds", "3"], capsys)
 
 
 @pytest.mark.parametrize("method", ["c-hmcnn", "hiclass"])
 def test_methods_of_another_kind_are_calibrated_too(embeddings: Path, tmp_path: Path, method: str) -> None:
     """One has a sigmoid per class, the other its own way of choosing."""
-    options = {"width": 24} if method == "c-hmcnn" else {}
+    options = {"option": {"width": 24}} if method == "c-hmcnn" else {}
     run = train(quick(embeddings, tmp_path / "run", method=method, **options))
     model = torchlht.load(run)
     assert model.calibration is not None

@@ -26,7 +26,7 @@ from torchvision.datasets import CIFAR100
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
-from torchlht.commands.inference import expand
+from torchlht.commands.predict import expand
 from torchlht.data.batches import Preprocess
 from torchlht.data.pictures import FilePicture, PackedPicture, find_problems, open_image, picture_at
 from torchlht.data.reading import known_names, read_data

@@ -23,9 +23,9 @@ SEVERAL = Path(__file__).parents[1] / "several.py"
 TWENTY = {"epochs": 20, "batch_size": 120, "clip": 1.0, "ema": 0.9, "select": "best", "val": 0.1}  # an epoch is a step
 ODD = {"epochs": 4, "batch_size": 17}  # 120 samples: the last batch is one sample, so some process has none
 INSIDE = {"epochs": 3, "batch_size": 17, "checkpoint_every": 2}
-NOISY = {**INSIDE, "input_dropout": 0.3, "ema": 0.9, "semi": "both", "val": 0.1}
+NOISY = {**INSIDE, "option": {"width": 24, "input_dropout": 0.3}, "ema": 0.9, "semi": "both", "val": 0.1}
 LONG = {"epochs": 6, "batch_size": 4, "checkpoint_every": 5}
-NO_NORM = {"epochs": 3, "batch_size": 30, "method": "kt", "width": None}
+NO_NORM = {"epochs": 3, "batch_size": 30, "method": "kt", "option": ()}
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,7 @@ from torchlht.answer.exported.write import export_onnx, export_torch, samples
 from torchlht.answer.model import Model
 from torchlht.answer.predictor import Predictor
 from torchlht.cli import main
-from torchlht.commands.exporting import run_export
-from torchlht.commands.use_options import ExportArgs
+from torchlht.commands.export import ExportArgs, run_export
 from torchlht.data.batches import Preprocess
 from torchlht.errors import ConfigError, LHTError, RunError
 from torchlht.heads.method import method_options

@@ -109,7 +109,14 @@ def test_pictures(tmp_path: Path, capsys, more: tuple[str, ...]) -> None:
 
 
 def test_the_linear_backbone_trains_slowly_saves_loads_and_resumes(embeddings: Path, tmp_path: Path) -> None:
-    options = {"backbone": "linear", "batch_size": 32, "width": 24, "quiet": True, "track": False, "accelerator": "cpu"}
+    options = {
+        "backbone": "linear",
+        "batch_size": 32,
+        "option": {"width": 24},
+        "quiet": True,
+        "track": False,
+        "accelerator": "cpu",
+    }
     whole = torchlht.train(TrainArgs(str(embeddings), tmp_path / "whole", epochs=4, **options))
     weights = load_file(whole / "model.safetensors")
     moved = weights["backbone.network.weight"] - torch.eye(12)
@@ -126,7 +133,7 @@ def test_a_killed_training_on_the_linear_backbone_ends_with_the_same_weights(
 ) -> None:
     from torchlht.learn import fitting
 
-    options = {"backbone": "linear", "batch_size": 32, "width": 24, "quiet": True, "track": False, "epochs": 4}
+    options = {"backbone": "linear", "batch_size": 32, "option": {"width": 24}, "quiet": True, "track": False, "epochs": 4}
     whole = torchlht.train(TrainArgs(str(embeddings), tmp_path / "whole", **options))
     real, calls = fitting.keep_epoch, []
 

@@ -99,7 +99,7 @@ def test_an_unreadable_picture_stops_training_before_it_starts_or_is_skipped(pic
     broken = next(pictures.rglob("*.png"))
     broken.write_bytes(broken.read_bytes()[:60])
     args = quick(pictures, tmp_path / "run", backbone="small", image_size=16)
-    with pytest.raises(torchlht.DataError, match=r"1 of 48 pictures cannot be read.*--on-error skip"):
+    with pytest.raises(torchlht.DataError, match=r"1 of 48 pictures cannot be read.*on_error=skip"):
         train(args)
     assert not (tmp_path / "run").exists()
     run = train(quick(pictures, tmp_path / "run", backbone="small", image_size=16, on_error="skip"))

@@ -162,7 +162,9 @@ def test_predictions_come_in_batches_without_gradients_and_leave_the_network_as_
 
 
 def test_inputs_of_a_run_on_features(embeddings, tmp_path):
-    run = train(TrainArgs(str(embeddings), out=tmp_path / "run", epochs=1, mask=0.5, quiet=True, track=False, width=12))
+    run = train(
+        TrainArgs(str(embeddings), out=tmp_path / "run", epochs=1, mask=0.5, quiet=True, track=False, option={"width": 12})
+    )
     model, _, data = run_inputs(run)
     assert isinstance(data, FeatureSet)
     assert len(data) == 60
@@ -182,7 +184,9 @@ def test_inputs_of_a_run_on_features(embeddings, tmp_path):
 
 
 def test_a_frozen_run_gives_the_features_it_kept(pictures, own_cache, tmp_path):
-    args = TrainArgs(str(pictures), out=tmp_path / "run", backbone="small", freeze=True, epochs=1, batch_size=16, width=12)
+    args = TrainArgs(
+        str(pictures), out=tmp_path / "run", backbone="small", freeze=True, epochs=1, batch_size=16, option={"width": 12}
+    )
     run = train(TrainArgs.from_dict(args.to_dict() | {"quiet": True, "track": False, "levels": "order,family,species"}))
     model, _, kept = run_inputs(run)
     same, _, images = run_inputs(run, pictures=True)

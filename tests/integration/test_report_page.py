@@ -164,7 +164,7 @@ def test_a_run_on_features_says_what_it_cannot_show(
     embeddings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options: dict[str, Any] = {"epochs": 1, "quiet": True, "track": False}
-    run = train(TrainArgs(str(embeddings), out=tmp_path / "run", method="multihead", width=12, **options))
+    run = train(TrainArgs(str(embeddings), out=tmp_path / "run", method="multihead", option={"width": 12}, **options))
     attributes = tmp_path / "attributes.txt"
     np.savetxt(attributes, np.random.default_rng(0).random((6, 4)))
     main(["report", str(run), "--out", str(tmp_path / "page"), "--attributes", str(attributes), "--images", "3"])
@@ -185,7 +185,9 @@ def test_a_single_level_and_labels_that_are_missing(tmp_path: Path) -> None:
     y = rng.integers(0, 4, (60, 1))
     y[::4] = -1
     np.savez(tmp_path / "flat.npz", x=rng.normal(size=(60, 5)).astype(np.float32), y=y, train=np.arange(60) % 3 > 0)
-    run = train(TrainArgs(str(tmp_path / "flat.npz"), out=tmp_path / "run", epochs=1, width=8, quiet=True, track=False))
+    run = train(
+        TrainArgs(str(tmp_path / "flat.npz"), out=tmp_path / "run", epochs=1, option={"width": 8}, quiet=True, track=False)
+    )
     text = write_report(run, images=0).read_text()
     assert "The tree has a single level" in text
     assert "None was asked for (--images 0)." in text
@@ -195,7 +197,7 @@ def test_a_single_level_and_labels_that_are_missing(tmp_path: Path) -> None:
 def test_runs_that_cannot_be_reported_on(
     made: Path, embeddings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = train(TrainArgs(str(embeddings), out=tmp_path / "run", epochs=1, width=12, quiet=True, track=False))
+    other = train(TrainArgs(str(embeddings), out=tmp_path / "run", epochs=1, option={"width": 12}, quiet=True, track=False))
     with pytest.raises(ConfigError, match=r"another tree \(order 2 › family 4 › species 6\) than"):
         write_report(made / "lht", compare=[other])
     with pytest.raises(ConfigError, match="names a run twice"):
@@ -204,7 +206,7 @@ def test_runs_that_cannot_be_reported_on(
         write_report(tmp_path / "nowhere")
     with pytest.raises(DataError, match="no samples in its val part"):
         write_report(other, split="val")
-    with pytest.raises(ConfigError, match="--images is -1"):
+    with pytest.raises(ConfigError, match="images is -1"):
         write_report(other, images=-1)
     with pytest.raises(DataError, match="no such file"):
         write_report(other, attributes=tmp_path / "none.txt")

@@ -106,7 +106,7 @@ def test_a_sweep_is_drawn_and_goes_on_without_training_anything_twice(tmp_path: 
     assert len(before) == 10
     text = (out / "table.md").read_text()
     assert "$ lht reproduce rank-sweep --root skin.npz --scale small --seeds 1 --epochs 1" in text
-    with pytest.raises(RunError, match="add --resume"):
+    with pytest.raises(RunError, match="add resume"):
         reproduce(quick("rank-sweep", data, out))
     reproduce(quick("rank-sweep", data, out, resume=True))
     assert {path: path.stat().st_mtime_ns for path in out.glob("R-90/runs/*/metrics.json")} == before

@@ -19,7 +19,7 @@ from torchlht.cli import main
 from torchlht.errors import DataError
 from torchlht.heads.method import method_options
 from torchlht.lab.comparison.grid import compare
-from torchlht.lab.options import CommonArgs, CompareArgs
+from torchlht.lab.options import CompareArgs
 from torchlht.learn import fitting, training
 
 KINDS = ["propagate", "posterior", "both"]
@@ -48,9 +48,9 @@ def birds(tmp_path: Path) -> Path:
 
 def quick(data: Path, out: Path, **options: Any) -> TrainArgs:
     settings = {"epochs": 3, "batch_size": 32, "mask": 0.8, "quiet": True, "track": False, "accelerator": "cpu", **options}
-    if "width" in method_options(options.get("method", "lht")):
-        settings = {"width": 24, **settings}
-    return TrainArgs(str(data), out, **settings)
+    names = {"width": 24, **settings}.keys() & method_options(options.get("method", "lht"), common=True)
+    option = {name: {"width": 24, **settings}[name] for name in sorted(names)}
+    return TrainArgs(str(data), out, option=option, **{name: settings[name] for name in settings if name not in option})
 
 
 def read(run: Path) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def test_flat_learns_from_samples_without_a_fine_label(tmp_path: Path) -> None:
 
 
 def test_targets_without_a_single_finest_label_are_refused_before_anything_is_written(birds: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="--semi both needs some samples with a label at the finest level; there is none"):
+    with pytest.raises(DataError, match="semi=both needs some samples with a label at the finest level; there is none"):
         train(quick(birds, tmp_path / "run", semi="both", mask=1.0, mask_minimum=0))
     assert not (tmp_path / "run").exists()
 
@@ -297,7 +297,7 @@ def test_a_prior_from_a_file_is_what_methods_are_given_and_labels_stay(birds: Pa
 def test_contenders_may_differ_in_how_they_are_trained(birds: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     labels = ["multihead", "lht:semi=both:epochs=3"]
-    compare(CompareArgs(str(birds), out, methods=",".join(labels), mask="0.8", seeds=1, jobs=1, common=CommonArgs(epochs=2)))
+    compare(CompareArgs(str(birds), out, methods=",".join(labels), mask="0.8", seeds=1, jobs=1, epochs=2))
     table = (out / "table.md").read_text()
     assert all(f"| {label} |" in table for label in labels)
     assert {row["method"] for row in csv.DictReader((out / "results.csv").read_text().splitlines())} == set(labels)

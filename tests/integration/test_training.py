@@ -23,7 +23,15 @@ FINISHED = {"config.yaml", "hierarchy.json", "history.csv", "metrics.json", "mod
 
 
 def quick(data: Path, out: Path, **options: object) -> TrainArgs:
-    settings = {"epochs": 6, "batch_size": 32, "quiet": True, "track": False, "width": 24, "accelerator": "cpu", **options}
+    settings = {
+        "epochs": 6,
+        "batch_size": 32,
+        "quiet": True,
+        "track": False,
+        "option": {"width": 24},
+        "accelerator": "cpu",
+        **options,
+    }
     return TrainArgs(str(data), out, **settings)
 
 
@@ -33,7 +41,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("method", torchlht.list_methods())
 def test_a_run_is_complete_and_predicts(embeddings: Path, tmp_path: Path, method: str) -> None:
-    own = {} if "width" in method_options(method) else {"width": None}
+    own = {} if "width" in method_options(method) else {"option": ()}
     run = train(quick(embeddings, tmp_path / "run", method=method, mask=0.5, **own))
     assert {path.name for path in run.iterdir()} == FINISHED
     metrics = json.loads((run / "metrics.json").read_text())

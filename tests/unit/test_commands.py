@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchlht.cli import main
-from torchlht.commands.training import option_texts
-from torchlht.heads.method import find_method, list_methods, method_options
+from torchlht.heads.method import find_method, list_methods, options_of
 
 
 @pytest.fixture
@@ -58,4 +57,4 @@ def test_an_unknown_method_is_told(capsys) -> None:
 
 @pytest.mark.parametrize("name", list_methods())
 def test_every_option_of_every_method_is_explained(name: str) -> None:
-    assert set(method_options(name)) <= set(option_texts(find_method(name).cls.__doc__ or ""))
+    assert [option.name for option in options_of(name).values() if not option.meaning] == []

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from torchlht.errors import ConfigError, MissingExtraError
+from torchlht.errors import ConfigError, MissingExtraError, RunError
+from torchlht.files import write_yaml
 from torchlht.heads.method import list_methods
 from torchlht.heads.methods.logistic import Logistic
 from torchlht.hierarchy.tree import Hierarchy
@@ -23,6 +24,7 @@ from torchlht.lab.comparison.plot import draw_accuracy
 from torchlht.lab.comparison.results import COLUMNS, document, read_results, spread, verdicts, write_results
 from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, summary, trial, write_account
 from torchlht.lab.options import CompareArgs
+from torchlht.learn.options import preset
 from torchlht.measure.verdict import interval, judge
 
 TREE = Hierarchy.from_parents([[0, 0, 1, 1]])
@@ -194,7 +196,7 @@ def test_peers_are_left_out_of_all_on_pictures_and_refused_by_name() -> None:
     found, left_out = find_contenders(["all"], TREE, features=False)
     assert left_out == ["hiclass", "logistic"]
     assert {"hiclass", "logistic"}.isdisjoint(c.label for c in found)
-    with pytest.raises(ConfigError, match="hiclass learns from features: compare with --freeze"):
+    with pytest.raises(ConfigError, match="hiclass learns from features: compare with freeze"):
         find_contenders(["hiclass"], TREE, features=False)
 
 
@@ -228,6 +230,16 @@ def test_wrong_words_are_told(word: str, told: str) -> None:
         find_contenders([word], TREE, features=True)
 
 
+def test_options_for_everyone_reach_the_methods_that_have_them_and_ones_own_come_after() -> None:
+    words = ["flat", "lht:gamma=1", "logistic"]
+    found, _ = find_contenders(words, TREE, features=True, option=("input_dropout=0.3", "gamma=2"))
+    assert [c.option for c in found] == [("input_dropout=0.3",), ("input_dropout=0.3", "gamma=2", "gamma=1"), ()]
+    assert [c.label for c in found] == words
+    assert found[1].grid() == {}  # gamma was given
+    with pytest.raises(ConfigError, match="option=gamma=2: none of these methods has such an option"):
+        find_contenders(["flat"], TREE, features=True, option=("gamma=2",))
+
+
 # ---- the grid ------------------------------------------------------------------------------------------------------
 
 
@@ -250,10 +262,44 @@ def test_masks_that_round_alike_have_runs_of_their_own(tmp_path: Path) -> None:
     assert [cell.run.path.name for cell in grid] == ["flat-R12.1-s0", "flat-R12.4-s0"]
 
 
-@pytest.mark.parametrize(("mask", "told"), [("0,x", "numbers from 0 to 1"), ("2", "--mask is 2.0")])
+@pytest.mark.parametrize(("mask", "told"), [("0,x", "numbers from 0 to 1"), ("2", "mask is 2.0")])
 def test_wrong_masks_are_told(tmp_path: Path, mask: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         arguments(tmp_path, mask=mask)
+
+
+EARLIER = """data: x.npz
+methods: [flat, lht]
+mask: [0.0, 0.9]
+seeds: [0, 1]
+preset: default
+hierarchy: null
+mask_levels: 1
+epochs: 3
+lr: null
+input_dropout: 0.3
+rules: []
+"""
+
+
+def test_a_comparison_of_an_earlier_version_goes_on_with_the_options_it_was_started_with(tmp_path: Path) -> None:
+    (tmp_path / "compare.yaml").write_text(EARLIER)
+    options: dict[str, Any] = {"epochs": 3, "option": {"input_dropout": 0.3}, "resume": True}
+    arguments(tmp_path, **options, workers=3, jobs=7).claim("compare.yaml", "a comparison")
+    for other in ({"epochs": 4}, {"augment": "none"}, {"option": ()}, {"seeds": 3}, {"tune": True}):
+        with pytest.raises(RunError, match="was started with other options"):
+            arguments(tmp_path, **options | other).claim("compare.yaml", "a comparison")
+    with pytest.raises(RunError, match="add resume to go on with it"):
+        arguments(tmp_path, **options | {"resume": False}).claim("compare.yaml", "a comparison")
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_comparison_under_a_preset_goes_on_whether_the_file_has_its_values_or_not(tmp_path: Path, earlier: bool) -> None:
+    args = arguments(tmp_path, **preset("paper") | {"epochs": 3, "clip": 0.0 if earlier else 5.0}, resume=True)
+    write_yaml(tmp_path / "compare.yaml", args.settings())
+    if earlier:
+        (tmp_path / "compare.yaml").write_text(EARLIER.replace("default", "paper").replace("input_dropout: 0.3\n", ""))
+    args.claim("compare.yaml", "a comparison")
 
 
 # ---- tuning --------------------------------------------------------------------------------------------------------

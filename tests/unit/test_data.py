@@ -743,7 +743,7 @@ def test_a_validation_part_is_not_taken_for_testing() -> None:
 
 
 def test_data_too_small_to_set_anything_aside_is_told_with_the_way_out() -> None:
-    with pytest.raises(DataError, match="made: 3 samples are too few to set a test part aside; pass --test-share 0"):
+    with pytest.raises(DataError, match="made: 3 samples are too few to set a test part aside; pass test_share=0"):
         hold_out_test(make([1, 1, 1]), 0.2)
 
 

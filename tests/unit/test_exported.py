@@ -27,7 +27,7 @@ from torchlht.answer.exported.read import Exported, OnnxModel, read_exported
 from torchlht.answer.exported.write import FORMATS, Written, check_rule, export_onnx, export_torch, samples, write_exported
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
-from torchlht.commands.exporting import beside, summary
+from torchlht.commands.export import beside, summary
 from torchlht.errors import ConfigError, HierarchyError, LHTError, MissingExtraError, RunError
 from torchlht.heads.method import create_method
 from torchlht.hierarchy.tree import Hierarchy
@@ -233,12 +233,12 @@ def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ({"run": "nowhere"}, RunError, "nowhere: no such run directory"),
         ({"run": "."}, RunError, r"not a whole run, config.yaml"),
-        ({"out": "a.bin"}, ConfigError, r"--out is .*a.bin: a name that ends in .onnx"),
+        ({"out": "a.bin"}, ConfigError, r"out is .*a.bin: a name that ends in .onnx"),
         ({"out": "a.pt2"}, ConfigError, r"ends in .onnx"),
         ({"out": "a.onnx", "to": "torch"}, ConfigError, r"ends in .pt2"),
         ({"out": "folder.onnx"}, ConfigError, "a folder: name a file"),
-        ({"risk": 0.05}, ConfigError, "--risk needs a run that was calibrated"),
-        ({"confidence": 1.5}, ConfigError, "--confidence is 1.5"),
+        ({"risk": 0.05}, ConfigError, "risk needs a run that was calibrated"),
+        ({"confidence": 1.5}, ConfigError, "confidence is 1.5"),
         ({"confidence": 0.9, "risk": 0.05}, ConfigError, "pass one of them"),
     ],
 )

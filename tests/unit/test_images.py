@@ -211,7 +211,7 @@ def test_unreadable_pictures_are_refused_with_their_number_the_first_and_a_list(
     with pytest.raises(DataError, match="birds: 2 of 4 pictures cannot be read") as caught:
         check_images(samples, "stop")
     assert f"the first is {tmp_path / 'b.jpg'} (not a picture that can be read)" in str(caught.value)
-    assert "--on-error skip" in str(caught.value)
+    assert "on_error=skip" in str(caught.value)
     listed = cache_dir() / "problems.csv"
     assert str(listed) in str(caught.value)
     rows = list(csv.reader(listed.read_text(encoding="utf-8").splitlines()))
@@ -371,7 +371,7 @@ def test_a_preprocess_comes_back_from_its_dictionary() -> None:
 def test_another_image_size_keeps_the_margin_in_proportion() -> None:
     spec = Preprocess(size=224, resize=256)
     assert (spec.resized(112).size, spec.resized(112).resize) == (112, 128)
-    with pytest.raises(ConfigError, match="--image-size is 4: at least 8"):
+    with pytest.raises(ConfigError, match="image_size is 4: at least 8"):
         spec.resized(4)
 
 

@@ -228,7 +228,7 @@ def test_a_word_with_a_space_in_it_does_not_shift_the_numbers(tmp_path):
 
 
 def test_names_without_words_are_refused_all_at_once():
-    with pytest.raises(DataError, match=r"2 class names hold no words.*--tree data: '17', '18'"):
+    with pytest.raises(DataError, match=r"2 class names hold no words.*tree=data: '17', '18'"):
         name_vectors(["17", "Wren", "18"])
 
 
@@ -436,11 +436,11 @@ def test_what_is_trained_on_is_written_as_a_dataset(tmp_path, birds):
 @pytest.mark.parametrize(
     ("more", "error", "message"),
     [
-        ({"target": "11"}, ConfigError, "--target 11 of 12 classes"),
-        ({"target": "1"}, ConfigError, "--target 1 of 12 classes"),
+        ({"target": "11"}, ConfigError, "target=11 of 12 classes"),
+        ({"target": "1"}, ConfigError, "target=1 of 12 classes"),
         ({"target": "nowhere.txt"}, ConfigError, "neither a number nor a file"),
-        ({"top": 4}, ConfigError, "--top 4 of 4 new classes is always right"),
-        ({"shots": "1,10"}, DataError, r"10 shots need 11 samples.*too few of .*\(10\).*lower --shots"),
+        ({"top": 4}, ConfigError, "top=4 of 4 new classes is always right"),
+        ({"shots": "1,10"}, DataError, r"10 shots need 11 samples.*too few of .*\(10\).*lower shots"),
         ({"groups": "13,2"}, ConfigError, "more groups than the 12 classes"),
         ({"groups": "9,2", "cluster": "source"}, ConfigError, "more groups than the 8 classes"),
     ],
@@ -459,18 +459,18 @@ def test_an_unknown_new_class_is_refused_with_the_nearest(tmp_path, birds):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"shots": "0,1"}, "--shots is '0,1'"),
-        ({"shots": "one"}, "--shots is 'one': whole numbers"),
-        ({"groups": "4,b"}, "--groups is '4,b': whole numbers"),
-        ({"draws": 0}, "--draws is 0"),
-        ({"top": 0}, "--top is 0"),
-        ({"seeds": 0}, "--seeds is 0"),
-        ({"methods": " ,"}, "--methods"),
-        ({"epochs": 0}, "--epochs is 0"),
-        ({"lr": 0.0}, "--lr is 0.0"),
-        ({"ppa_steps": 0}, "--ppa-steps is 0"),
-        ({"weight_decay": -1.0}, "--weight-decay is -1.0"),
-        ({"backbone_lr": -1.0}, "--backbone-lr is -1.0"),
+        ({"shots": "0,1"}, "shots is '0,1'"),
+        ({"shots": "one"}, "shots is 'one': whole numbers"),
+        ({"groups": "4,b"}, "groups is '4,b': whole numbers"),
+        ({"draws": 0}, "draws is 0"),
+        ({"top": 0}, "top is 0"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"methods": " ,"}, "methods"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"lr": 0.0}, "lr is 0.0"),
+        ({"ppa_steps": 0}, "ppa_steps is 0"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0"),
+        ({"backbone_lr": -1.0}, "backbone_lr is -1.0"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(more, message):

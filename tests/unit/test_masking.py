@@ -242,23 +242,23 @@ def test_masking_leaves_the_given_samples_alone_and_everything_but_labels_the_sa
 
 @pytest.mark.parametrize("ratio", [1.5, -0.1, float("nan")])
 def test_a_ratio_outside_0_to_1_is_refused(ratio: float) -> None:
-    with pytest.raises(ConfigError, match=rf"--mask is {ratio}: .* from 0 to 1"):
+    with pytest.raises(ConfigError, match=rf"mask is {ratio}: .* from 0 to 1"):
         Mask(ratio=ratio)
 
 
 def test_hiding_no_level_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--mask-levels is 0"):
+    with pytest.raises(ConfigError, match="mask_levels is 0"):
         Mask(ratio=0.5, levels=0)
 
 
 def test_a_negative_minimum_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--mask-minimum is -1"):
+    with pytest.raises(ConfigError, match="mask_minimum is -1"):
         Mask(ratio=0.5, minimum=-1)
 
 
 @pytest.mark.parametrize(("levels", "depth"), [(3, 3), (4, 3), (2, 2), (1, 1)])
 def test_hiding_the_coarsest_level_too_is_refused(levels: int, depth: int) -> None:
-    with pytest.raises(ConfigError, match=f"--mask-levels {levels} would hide everything: made up has {depth} levels"):
+    with pytest.raises(ConfigError, match=f"mask_levels={levels} would hide everything: made up has {depth} levels"):
         Mask(ratio=0.5, levels=levels).apply(make([4, 4, 4, 4], depth=depth))
 
 

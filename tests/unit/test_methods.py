@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import itertools
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from torchlht.heads.method import (
     find_method,
     list_methods,
     method_options,
+    options_of,
     parse_options,
     register,
     variant,
@@ -655,12 +657,14 @@ def test_what_is_tried_in_tuning_are_options_that_make_sense(name):
             create_method(name, FEATURES, TREE, **{option: value})
 
 
-def test_options_are_read_in_the_types_of_their_defaults():
+def test_options_are_read_by_the_type_hints_of_the_class():
     found = parse_options("hmcn", ["mix=0.25", "activation=softmax", "hidden=8"])
     assert found == {"mix": 0.25, "activation": "softmax", "hidden": 8}
     assert [type(value) for value in found.values()] == [float, str, int]
     assert parse_options("c-hmcnn", ["mil=True", "drop_masked_samples=false"]) == {"mil": True, "drop_masked_samples": False}
     assert parse_options("flat", []) == {}
+    assert parse_options("lht", ["tail=0.01", "rank=3"]) == {"tail": 0.01, "rank": 3}
+    assert parse_options("lht", ["tail=None"]) == {"tail": None}
 
 
 @pytest.mark.parametrize(
@@ -671,11 +675,23 @@ def test_options_are_read_in_the_types_of_their_defaults():
         ("hxe", "alpha=much", "alpha of hxe is 'much'.*a number"),
         ("hmcn", "hidden=1.5", "hidden of hmcn is '1.5'.*a whole number"),
         ("c-hmcnn", "mil=yes", "mil of c-hmcnn is 'yes'.*true or false"),
+        ("lht", "tail=long", "tail of lht is 'long'.*a number or none"),
+        ("lht", "form=tilled", "unknown form 'tilled': did you mean tiled"),
     ],
 )
 def test_an_option_that_cannot_be_read_is_refused_with_what_it_takes(name, pair, message):
     with pytest.raises(ConfigError, match=message):
         parse_options(name, [pair])
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_words_are_checked_for_every_method_by_name_and_by_class(name):
+    cls = find_method(name).cls
+    for option in options_of(name).values():
+        if words := get_args(option.hint) if get_origin(option.hint) is Literal else ():
+            for make in (cls, functools.partial(create_method, name)):
+                with pytest.raises(ConfigError, match=f"unknown {option.name} '{words[0]}x': did you mean {words[0]}"):
+                    make(FEATURES, TREE, **{option.name: f"{words[0]}x"})
 
 
 @pytest.mark.parametrize(

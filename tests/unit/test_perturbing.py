@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchlht.data.samples import Mask, Samples
+from torchlht.data.samples import Mask, Samples, with_prior
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.perturbing import Perturbation, rename_level, rewire, with_prior
+from torchlht.lab.perturbing import Perturbation, rename_level, rewire
 from torchlht.learn.options import TrainArgs
 from trees import hierarchies, quick, random_hierarchy, seeds
 
@@ -242,16 +242,16 @@ def test_noise_depends_on_the_seed_leaves_the_given_labels_alone_and_is_nothing_
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
-def test_shares_outside_0_to_1_are_refused_with_the_name_of_the_flag(value: float) -> None:
-    for refused, flag in (({"share": value}, "--perturb-share"), ({"noise": value}, "--label-noise")):
-        with pytest.raises(ConfigError, match=f"{flag} is {value}: .* from 0 to 1"):
+def test_shares_outside_0_to_1_are_refused_with_the_name_of_the_option(value: float) -> None:
+    for refused, option in (({"share": value}, "perturb_share"), ({"noise": value}, "label_noise")):
+        with pytest.raises(ConfigError, match=f"{option} is {value}: .* from 0 to 1"):
             Perturbation(**refused)  # type: ignore[arg-type]
 
 
 def test_options_of_training_are_refused_likewise() -> None:
-    with pytest.raises(ConfigError, match=r"--perturb-share is 2\.0"):
+    with pytest.raises(ConfigError, match=r"perturb_share is 2\.0"):
         TrainArgs(perturb="stale", perturb_share=2.0)
-    with pytest.raises(ConfigError, match=r"--label-noise is -1\.0"):
+    with pytest.raises(ConfigError, match=r"label_noise is -1\.0"):
         TrainArgs(label_noise=-1.0)
 
 

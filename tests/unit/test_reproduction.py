@@ -11,11 +11,11 @@ from statistics import mean
 import pytest
 
 from torchlht.cli import main
-from torchlht.commands.reproducing import runs
+from torchlht.commands.reproduce import runs
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.comparison.contenders import find_contenders
-from torchlht.lab.options import CommonArgs, ReproduceArgs
+from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import EXPERIMENTS, Arm, Experiment, Part, find_experiment, list_experiments
 from torchlht.lab.reproduction.figures import DRAWINGS, spaced
 from torchlht.lab.reproduction.paper import Cell, paper_figures
@@ -110,7 +110,7 @@ def test_every_contender_can_take_part(experiment: Experiment) -> None:
         words = [arm.method for arm in part.arms]
         assert len(set(words)) == len(words)
         assert len(find_contenders(words, TREE, features=True)[0]) == len(words)
-        CommonArgs(**part.common, **{k: v for k, v in part.small.items() if k not in part.common})
+        CompareArgs("x", Path(), **part.common, **{k: v for k, v in part.small.items() if k not in part.common})
 
 
 def test_the_document_lists_every_experiment_and_nothing_else() -> None:
@@ -148,7 +148,7 @@ def test_full_scale_is_the_papers_recipe(tmp_path: Path) -> None:
         "hrn",
         "lht-paper:confusion_weight=0.1",
     ]
-    train = options.common.over_preset(0.3)
+    train = options.training(mask=0.3)
     assert (train.backbone, train.image_size, train.epochs, train.augment) == ("resnet50", 448, 200, "paper")
     assert (train.lr, train.weight_decay, train.batch_size, train.optimizer) == (2e-3, 5e-4, 8, "sgd")
     assert (train.mask, train.mask_rounding, train.mask_seed, train.freeze) == (0.3, "lht", 10, False)
@@ -156,32 +156,32 @@ def test_full_scale_is_the_papers_recipe(tmp_path: Path) -> None:
 
 def test_small_scale_freezes_pictures_and_takes_features_as_they_are(tmp_path: Path) -> None:
     pictures = work("cub-main", tmp_path, "cub.csv").comparison(find_experiment("cub-main").parts[1])
-    assert (pictures.common.freeze, pictures.common.backbone) == (True, "efficientnet_lite0")
+    assert (pictures.freeze, pictures.backbone) == (True, "efficientnet_lite0")
     features = work("cub-main", tmp_path).comparison(find_experiment("cub-main").parts[1])
-    assert (features.common.freeze, features.common.backbone) == (False, "auto")
+    assert (features.freeze, features.backbone) == (False, "auto")
     assert len(features.method_list()) == 18
 
 
 def test_parts_carry_their_own_options(tmp_path: Path) -> None:
     hidden = work("two-levels-hidden-cub", tmp_path)
-    assert {hidden.comparison(part).common.mask_levels for part in hidden.experiment.parts} == {2}
+    assert {hidden.comparison(part).mask_levels for part in hidden.experiment.parts} == {2}
     kinds = work("perturbed", tmp_path)
-    assert [kinds.comparison(part).common.perturb for part in kinds.experiment.parts] == [
+    assert [kinds.comparison(part).perturb for part in kinds.experiment.parts] == [
         "none",
         "renamed",
         "stale_prior",
         "rewired",
     ]
     small, full = (work("low-resolution-cub", tmp_path, "cub.csv", scale=scale) for scale in ("small", "full"))
-    assert [w.comparison(w.experiment.parts[0]).common.image_size for w in (small, full)] == [112, 224]
+    assert [w.comparison(w.experiment.parts[0]).image_size for w in (small, full)] == [112, 224]
     networks = work("backbones-cub", tmp_path, "cub.csv", scale="full")
-    assert {networks.comparison(part).common.backbone for part in networks.experiment.parts} == {
+    assert {networks.comparison(part).backbone for part in networks.experiment.parts} == {
         "resnet50",
         "convnext_base",
         "swin_base_patch4_window7_224",
     }
     frozen = work("backbones-cub", tmp_path, "cub.csv")
-    assert frozen.comparison(frozen.experiment.parts[2]).common.backbone == "convnext_base"
+    assert frozen.comparison(frozen.experiment.parts[2]).backbone == "convnext_base"
 
 
 def test_runs_are_counted(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_runs_are_counted(tmp_path: Path) -> None:
 def test_features_do_not_do_where_pictures_are_needed(tmp_path: Path) -> None:
     file = tmp_path / "x.npz"
     file.touch()
-    with pytest.raises(ConfigError, match="grad-cam-cub needs pictures: pass the cub archive with --root"):
+    with pytest.raises(ConfigError, match="grad-cam-cub needs pictures: pass the cub archive with root"):
         find_data(find_experiment("grad-cam-cub"), ReproduceArgs("grad-cam-cub", root=file), tmp_path)
     assert find_data(find_experiment("cub-main"), ReproduceArgs("cub-main", root=file), tmp_path) == str(file)
 
@@ -201,7 +201,7 @@ def test_features_do_not_do_where_pictures_are_needed(tmp_path: Path) -> None:
 def test_without_data_it_says_where_it_is_had(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cub is not prepared yet.*vision\.caltech\.edu"):
         find_data(find_experiment("cub-main"), ReproduceArgs("cub-main"), tmp_path)
-    with pytest.raises(DataError, match="nowhere: no such file or folder; --root is the cars archive"):
+    with pytest.raises(DataError, match="nowhere: no such file or folder; root is the cars archive"):
         find_data(find_experiment("cars-main"), ReproduceArgs("cars-main", root=Path("nowhere")), tmp_path)
 
 

@@ -132,7 +132,7 @@ def test_shards_can_be_packed_again_and_names_that_say_nothing_get_an_end(packed
 def test_sizes_in_words() -> None:
     assert [parse_size(text) for text in ("100MB", "1.5 GB", "512KiB", "2000")] == [10**8, 15 * 10**8, 2**19, 2000]
     for wrong in ("", "many", "10 parsecs", "0MB"):
-        with pytest.raises(ConfigError, match="--size is"):
+        with pytest.raises(ConfigError, match="size is"):
             parse_size(wrong)
 
 

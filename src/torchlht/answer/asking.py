@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.data.batches import FeatureSet, SampleSet, load
-from torchlht.errors import DataError
+from torchlht.errors import ConfigError, DataError
 from torchlht.heads.prediction import Prediction
 
 BATCH = 256
@@ -104,6 +104,22 @@ def device_of(network: nn.Module | None) -> torch.device:
     """Where a network's numbers are; the CPU where it has none."""
     numbers = () if network is None else (*network.parameters(), *network.buffers())
     return next((number.device for number in numbers), torch.device("cpu"))
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """A device by name: cpu, cuda, cuda:1, mps; or auto, which is a GPU where there is one.
+
+    Raises:
+        ConfigError: for a name that is none, or a device that is not here.
+    """
+    if isinstance(name, torch.device):
+        return name
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    kind = next(kind for kind, here in found.items() if here) if name in ("auto", "gpu") else name
+    if not found.get(kind.partition(":")[0], False):
+        here = ", ".join(kind for kind, there in found.items() if there)
+        raise ConfigError(f"`accelerator` is {name!r}, which is not to be had here: auto, {here}")
+    return torch.device(kind)
 
 
 def ask_all(network: nn.Module, data: SampleSet, *, workers: int = 0) -> tuple[Prediction, Tensor]:

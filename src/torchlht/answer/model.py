@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import yaml
@@ -70,6 +70,10 @@ class Model(nn.Module, Predictor):
         with evaluating(self), torch.inference_mode():
             prediction: Prediction = self(x.to(device_of(self)))
         return prediction
+
+    def on(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return self.to(device)
 
     def part_for(self, *, features: bool) -> nn.Module:
         """What samples go into: the method alone where they are features and the backbone takes pictures."""

@@ -177,20 +177,20 @@ def wanted(
         ConfigError: when both are given, they are no shares, or a risk cannot be promised.
     """
     if confidence is not None and risk is not None:
-        raise ConfigError("--confidence and --risk both ask for a threshold: pass one of them")
+        raise ConfigError("`confidence` and `risk` both ask for a threshold: pass one of them")
     if confidence is not None:
         if not 0 <= confidence <= 1:
-            raise ConfigError(f"--confidence is {confidence:g}: a probability from 0 to 1")
+            raise ConfigError(f"`confidence` is {confidence:g}: a probability from 0 to 1")
         return Wanted(confidence, f"confidence {confidence:g}")
     if risk is None:
         return Wanted()
     if restricted:
         raise ConfigError(
-            "--risk was measured with every class possible, so it promises nothing under --only or --exclude: pass --confidence"
+            "`risk` was measured with every class possible, so it promises nothing under `only` or `exclude`: pass `confidence`"
         )
     if calibration is None:
         raise ConfigError(
-            "--risk needs a run that was calibrated: train with --val 0.1, or lht calibrate RUN DATA with labelled samples "
+            "`risk` needs a run that was calibrated: train with `val=0.1`, or lht calibrate RUN DATA with labelled samples "
             "that it was not trained on"
         )
     return Wanted(calibration.threshold(risk, rule, strict=strict), f"risk {risk:g}{', strict' if strict else ''}")

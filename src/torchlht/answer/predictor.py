@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -95,6 +95,10 @@ class Predictor(ABC):
                 restricted=restriction is not None,
             )
         return found
+
+    def on(self, device: torch.device) -> Self:
+        """The same on a device, where it can be moved."""
+        return self
 
     def decided(self, prediction: Prediction, rule: Rule = "own", restriction: Restriction | None = None) -> Prediction:
         """A prediction calibrated, then restricted, then decided by a rule."""

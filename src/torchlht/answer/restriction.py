@@ -51,10 +51,10 @@ class Restriction:
         """
         if not only and not exclude:
             return None
-        allowed = under(hierarchy, only, "--only") if only else np.ones(hierarchy.sizes[0], dtype=bool)
-        allowed &= ~under(hierarchy, exclude, "--exclude") if exclude else True
+        allowed = under(hierarchy, only, "`only`") if only else np.ones(hierarchy.sizes[0], dtype=bool)
+        allowed &= ~under(hierarchy, exclude, "`exclude`") if exclude else True
         if not allowed.any():
-            raise ConfigError("--only and --exclude leave no class that could be answered")
+            raise ConfigError("`only` and `exclude` leave no class that could be answered")
         return cls(hierarchy, allowed)
 
     def apply(self, prediction: Prediction) -> Prediction:

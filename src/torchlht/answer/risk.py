@@ -68,7 +68,7 @@ class RiskCurve:
             ConfigError: when the samples are too few to promise it at any threshold.
         """
         if not 0 < risk < 1:
-            raise ConfigError(f"--risk is {risk:g}: a share above 0 and below 1")
+            raise ConfigError(f"`risk` is {risk:g}: a share above 0 and below 1")
         small = self.most > TAKEN * risk * (self.samples + 1)
         for way in (True,) if strict or small else (False, True):
             holds = self._bound(way)[:-1] <= risk  # at the last threshold nothing is answered
@@ -77,8 +77,8 @@ class RiskCurve:
         lowest = self.lowest_risk()
         can = "nothing can be" if lowest is None else f"{lowest:.2g} is the least that can be"
         raise ConfigError(
-            f"--risk {risk:g} cannot be promised from {self.samples:,} validation samples, {can}: "
-            "pass a higher --risk, or run lht calibrate RUN DATA with more labelled samples"
+            f"`risk={risk:g}` cannot be promised from {self.samples:,} validation samples, {can}: "
+            "pass a higher `risk`, or run lht calibrate RUN DATA with more labelled samples"
         )
 
     def lowest_risk(self) -> float | None:

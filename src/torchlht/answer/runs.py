@@ -60,11 +60,11 @@ class Run:
     def claim(self) -> None:
         """Refuse a directory that is in use."""
         if self.metrics.is_file():
-            raise RunError(f"{self.path}: holds a finished run; choose another --out, or remove it")
+            raise RunError(f"{self.path}: holds a finished run; choose another `out`, or remove it")
         if self.config.is_file():
             raise RunError(f"{self.path}: holds an unfinished run; continue it with lht train --resume {self.path}")
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise RunError(f"{self.path}: exists and is not empty; choose another --out")
+            raise RunError(f"{self.path}: exists and is not empty; choose another `out`")
 
     def write_history(self, history: History) -> None:
         """history.csv, whole."""

@@ -67,7 +67,7 @@ class Preprocess:
     def resized(self, size: int) -> Preprocess:
         """The same for another input size, with the margin for cropping in proportion."""
         if size < 8:
-            raise ConfigError(f"--image-size is {size}: at least 8 pixels are needed")
+            raise ConfigError(f"`image_size` is {size}: at least 8 pixels are needed")
         return replace(self, size=size, resize=round(size * self.resize / self.size))
 
 

@@ -31,7 +31,7 @@ def parse_size(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     size = int(float(found[1]) * UNITS[found[2].upper()]) if found and found[2].upper() in UNITS else 0
     if size < 1:
-        raise ConfigError(f"--size is {text!r}: a number of bytes, as in 100MB or 1GB")
+        raise ConfigError(f"`size` is {text!r}: a number of bytes, as in 100MB or 1GB")
     return size
 
 
@@ -50,7 +50,7 @@ def pack(samples: Samples, out: Path, *, size: int | None = None, per_shard: int
     if samples.images is None:
         raise DataError(f"{samples.name}: features are one file already; lht data pack is for pictures")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out}: exists and is not empty; choose another --out")
+        raise DataError(f"{out}: exists and is not empty; choose another `out`")
     beside = out.with_name(f".{out.name}.part")
     shutil.rmtree(beside, ignore_errors=True)  # of a packing that was killed
     beside.mkdir(parents=True)

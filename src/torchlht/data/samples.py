@@ -10,6 +10,7 @@ from fractions import Fraction
 from math import ceil, floor
 from operator import attrgetter
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem
         write_problems(listed, problems)
         raise DataError(
             f"{samples.name}: {len(problems)} of {len(samples)} pictures cannot be read, the first is {problems[0].path} "
-            f"({problems[0].reason}); all are listed in {listed}: mend or remove them, or pass --on-error skip"
+            f"({problems[0].reason}); all are listed in {listed}: mend or remove them, or pass `on_error=skip`"
         )
     bad = {problem.path for problem in problems}
     keep = np.array([i for i, picture in enumerate(samples.images) if str(picture) not in bad], dtype=np.int64)
@@ -229,8 +230,40 @@ def hold_out_test(samples: Samples, share: float) -> Samples:
         return samples
     chosen = draw_share(samples, samples.index("train"), share, seed=0, purpose="test")
     if not len(chosen):
-        raise DataError(f"{samples.name}: {len(samples)} samples are too few to set a test part aside; pass --test-share 0")
+        raise DataError(f"{samples.name}: {len(samples)} samples are too few to set a test part aside; pass `test_share=0`")
     return with_split(samples, chosen, "test")
+
+
+def with_prior(samples: Samples, prior: Hierarchy) -> Samples:
+    """The samples with another tree of the same classes as the known one. Labels stay, whatever that tree says of them.
+
+    Raises:
+        DataError: when the levels or classes are not the same.
+    """
+    tree = samples.hierarchy
+    if prior.levels != tree.levels:
+        raise DataError(f"the prior has the levels {', '.join(prior.levels)}; {samples.name} has {', '.join(tree.levels)}")
+    labels = samples.labels.copy()
+    for k, names in enumerate(tree.classes):
+        if extra := sorted(set(prior.classes[k]) - set(names)):
+            raise DataError(
+                f"the prior has a {tree.levels[k]} {extra[0]!r} that {samples.name} has not; both need the same classes"
+            )
+        number = np.array([prior.index(k, name) for name in names] + [-1])
+        labels[:, k] = number[labels[:, k]]
+    return dataclasses.replace(samples, hierarchy=prior, labels=labels)
+
+
+class Faults(Protocol):
+    """Faults that are made on purpose, to measure what they do."""
+
+    def perturb_tree(self, samples: Samples) -> Samples:
+        """The samples with another tree; to be called before labels are hidden."""
+        ...
+
+    def perturb_labels(self, samples: Samples) -> Samples:
+        """The samples with wrong labels; to be called after labels are hidden."""
+        ...
 
 
 # ---- masks: hide fine labels on a share of the training samples, to measure what coarse labels are worth -------------
@@ -259,11 +292,11 @@ class Mask:
 
     def __post_init__(self) -> None:
         if not 0 <= self.ratio <= 1:
-            raise ConfigError(f"--mask is {self.ratio}: it is the share of fine labels to hide, from 0 to 1")
+            raise ConfigError(f"`mask` is {self.ratio}: it is the share of fine labels to hide, from 0 to 1")
         if self.levels < 1:
-            raise ConfigError(f"--mask-levels is {self.levels}: hide at least 1 level")
+            raise ConfigError(f"`mask_levels` is {self.levels}: hide at least 1 level")
         if self.minimum < 0:
-            raise ConfigError(f"--mask-minimum is {self.minimum}: it must not be negative")
+            raise ConfigError(f"`mask_minimum` is {self.minimum}: it must not be negative")
 
     def kept_of(self, n: int) -> int:
         """How many of n samples of a class keep their fine label."""
@@ -278,7 +311,7 @@ class Mask:
         depth = len(samples.hierarchy)
         if self.ratio and self.levels >= depth:
             raise ConfigError(
-                f"--mask-levels {self.levels} would hide everything: {samples.name} has {depth} levels and the coarsest stays"
+                f"`mask_levels={self.levels}` would hide everything: {samples.name} has {depth} levels and the coarsest stays"
             )
         known = np.flatnonzero((samples.split == "train") & (samples.labels[:, 0] >= 0))
         names = samples.hierarchy.classes[0]

@@ -7,6 +7,7 @@ A name stands for a class, or for a class with some options set (a variant): `hd
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -15,7 +16,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +28,7 @@ from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.processes import summed, world
-from torchlht.vocabulary import Features, Reduction
+from torchlht.vocabulary import Features, Reduction, check_word, kind_of, parse_value
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -116,7 +117,6 @@ class Neck(nn.Module):
 
     def __init__(self, in_features: int, levels: int, *, features: Features = "shared", width: int = 600) -> None:
         super().__init__()
-        check_option("features", features, Features)
         if width < levels:
             raise ConfigError(f"width is {width}: it needs at least one unit per level ({levels})")
         self.levels, self.split = levels, features == "split"
@@ -153,9 +153,15 @@ class Method(nn.Module):
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
     """Values of its own options that `lht compare --tune` tries."""
 
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Checks, for every method, that an option which is one of a few words is one of them."""
+        hints = get_type_hints(cls.__init__)
+        for name, value in options.items():
+            check_word(name, value, hints.get(name))
+        return super().__new__(cls)
+
     def __init__(self, in_features: int, hierarchy: Hierarchy, *, reduction: Reduction = "per_level_mean") -> None:
         super().__init__()
-        check_option("reduction", reduction, Reduction)
         self.in_features, self.hierarchy = in_features, hierarchy
         self.reduction: Reduction = reduction
         for k, parents in enumerate(hierarchy.parents):
@@ -221,12 +227,6 @@ class Estimator(Method):
     def parameter_count(self) -> int:
         """See `Method.parameter_count`."""
         return sum(value.numel() for value in self.state_dict().values())
-
-
-def check_option(name: str, value: str, words: Any) -> None:
-    """Raise ConfigError, with the nearest word, unless `value` is one of the words of a Literal type."""
-    if value not in get_args(words):
-        raise ConfigError(f"unknown {name} {value!r}: {suggestion(value, get_args(words))}")
 
 
 # ---- the register --------------------------------------------------------------------------------------------------
@@ -306,49 +306,89 @@ def find_method(name: str) -> Entry:
     return found
 
 
-COMMON_OPTIONS: dict[str, Any] = {"input_dropout": 0.0, "cosine": False}
-"""Options of every method that is trained by steps; see `regularise`."""
+# ---- options -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a method, as the class declares it: keyword of its constructor, type hint, default, line under Args."""
+
+    name: str
+    hint: Any
+    default: Any
+    meaning: str
+
+    @property
+    def kind(self) -> str:
+        """What it takes, as in --help."""
+        kind, optional = kind_of(self.hint)
+        words = "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else kind.__name__.upper()
+        return "true|false" if kind is bool else words + "|none" * optional
+
+
+def options_of(name: str) -> dict[str, Option]:
+    """The options of a method, its own and those of every method that is trained by steps, which `regularise` takes."""
+    entry = find_method(name)
+    found = _declared(entry.cls.__init__, entry.cls.__doc__ or "")
+    found |= {name: dataclasses.replace(found[name], default=value) for name, value in entry.options.items()}
+    return found if issubclass(entry.cls, Estimator) else found | _declared(regularise, regularise.__doc__ or "")
+
+
+def _declared(function: Callable[..., Any], docstring: str) -> dict[str, Option]:
+    """The keywords of a function."""
+    hints, meanings = get_type_hints(function), argument_texts(docstring)
+    keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return {p.name: Option(p.name, hints[p.name], p.default, meanings.get(p.name, "")) for p in keywords}
+
+
+def argument_texts(docstring: str) -> dict[str, str]:
+    """What the Args section of a docstring says of each argument."""
+    _, _, section = inspect.cleandoc(docstring).partition("Args:\n")
+    found: dict[str, str] = {}
+    for line in section.splitlines():
+        if not line.startswith("    "):
+            break
+        name, colon, text = line.strip().partition(": ")
+        if colon and not line.startswith("     "):
+            found[name] = text
+        elif found:
+            found[list(found)[-1]] += " " + line.strip()
+    return found
 
 
 def method_options(name: str, *, common: bool = False) -> dict[str, Any]:
     """The options a method takes, with their defaults; with `common` those that all methods take as well."""
-    entry = find_method(name)
-    parameters = inspect.signature(entry.cls).parameters.values()
-    own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} | entry.options
-    return own if not common or issubclass(entry.cls, Estimator) else own | COMMON_OPTIONS
+    others = () if common else COMMON_OPTIONS
+    return {option.name: option.default for option in options_of(name).values() if option.name not in others}
+
+
+def find_option(method: str, name: str) -> Option:
+    """An option by name. Raises ConfigError, with the nearest name, when the method has no such option."""
+    known = options_of(method)
+    if name not in known:
+        raise ConfigError(f"method {method} has no option {name!r}: {suggestion(name, known)}")
+    return known[name]
 
 
 def parse_options(name: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Options written as `name=value`, in the types of a method's defaults: `parse_options("hxe", ["alpha=0.3"])`."""
-    known, found = method_options(name, common=True), {}
+    """Options written as `name=value`, by the type hints of a method: `parse_options("hxe", ["alpha=0.3"])`."""
+    found = {}
     for pair in pairs:
         option, equals, text = pair.partition("=")
         if not equals:
             raise ConfigError(f"option {pair!r} of {name}: write it as name=value")
-        if option not in known:
-            raise ConfigError(f"method {name} has no option {option!r}: {suggestion(option, known)}")
-        found[option] = _typed(name, option, text, type(known[option]))
+        found[option] = parse_value(option, name, text, find_option(name, option).hint)
     return found
-
-
-def _typed(method: str, option: str, text: str, kind: type[Any]) -> Any:
-    try:
-        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
-    except (ValueError, KeyError):
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise ConfigError(f"option {option} of {method} is {text!r}: it takes {wanted}") from None
 
 
 def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: Any) -> Method:
     """A method by name, e.g. `create_method("lht", 2048, tree, gamma=6.0)`."""
-    entry, known = find_method(name), method_options(name, common=True)
     for option in options:
-        if option not in known:
-            raise ConfigError(f"method {name} has no option {option!r}: {suggestion(option, known)}")
-    own = {option: value for option, value in options.items() if option not in COMMON_OPTIONS}
-    method = entry.cls(in_features, hierarchy, **{**entry.options, **own})
+        find_option(name, option)
+    entry, common = find_method(name), {option: options.pop(option) for option in COMMON_OPTIONS if option in options}
+    method = entry.cls(in_features, hierarchy, **{**entry.options, **options})
     method.name = name
-    regularise(method, **{option: value for option, value in options.items() if option in COMMON_OPTIONS})
+    regularise(method, **common)
     return method
 
 
@@ -372,3 +412,7 @@ def regularise(method: Method, *, input_dropout: float = 0.0, cosine: bool = Fal
             module.dropout = input_dropout
     for classifier in classifiers if cosine else ():
         classifier.use_cosine()
+
+
+COMMON_OPTIONS = tuple(_declared(regularise, ""))
+"""Options of every method that is trained by steps."""

@@ -3,64 +3,62 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+import yaml
 
-from torchlht.errors import ConfigError
-from torchlht.learn.options import TrainArgs, plain, preset
-from torchlht.vocabulary import OnError, Perturb, Reduction, Rounding, Rule, Select, SemiName
-
-
-@dataclass(frozen=True)
-class CommonArgs:
-    """Options that are the same for every run; see `lht train --help`."""
-
-    preset: Literal["default", "paper"] = "default"
-    hierarchy: Path | None = None
-    levels: str | None = None
-    on_error: OnError = "refuse"
-    mask_levels: int = 1
-    mask_rounding: Rounding = "nominal"
-    mask_seed: int | None = None
-    perturb: Perturb = "none"
-    perturb_share: float = 0.0
-    label_noise: float = 0.0
-    prior: Path | None = None
-    backbone: str = "auto"
-    pretrained: bool = True
-    freeze: bool = False
-    image_size: int | None = None
-    epochs: int | None = None
-    batch_size: int | None = None
-    lr: float | None = None
-    semi: SemiName = "none"
-    input_dropout: float | None = None
-    select: Select = "last"
-    val: float | None = None
-    rules: tuple[Rule, ...] = ()
-
-    def over_preset(self, mask: float) -> TrainArgs:
-        """Options to train with: those that were given, over the preset's."""
-        usual = CommonArgs()
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return dataclasses.replace(
-            preset(self.preset, mask=mask),
-            mask=mask,
-            **{name: value for name, value in given.items() if value != getattr(usual, name)},
-        )
+from torchlht.data.options import DataArgs, OnErrorArgs, Options, TreeArgs, plain, refuse
+from torchlht.errors import ConfigError, RunError
+from torchlht.learn.options import HERE, BackboneArgs, FitArgs, MethodArgs, RunArgs, TrainArgs, preset, with_old_options
 
 
 @dataclass(frozen=True)
-class CompareArgs:
-    """Compare methods on the same data, masks and seeds."""
+class ManyArgs(Options):
+    """What is measured in a directory of its own, and can be gone on with."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path
     """Directory for the table and the runs."""
+    _: KW_ONLY
+    resume: bool = False
+    """Go on with what was interrupted; finished runs are kept."""
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the results, as plain values."""
+        return {name: value for name, value in self.to_dict().items() if name not in ("out", "resume", "jobs", *HERE)}
+
+    def claim(self, name: str, what: str) -> None:
+        """Refuse a directory that holds something else.
+
+        Args:
+            name: of the file in it that has the settings.
+            what: it should hold, such as a comparison.
+        """
+        settled = self.out / name
+        if not settled.is_file() and self.out.exists() and any(self.out.iterdir()):
+            raise RunError(f"{self.out}: exists and is not empty; choose another `out`")
+        if settled.is_file() and not self.resume:
+            raise RunError(f"{self.out}: holds {what} already; add `resume` to go on with it, or choose another `out`")
+        if settled.is_file() and self.kept_settings(settled) != self.settings():
+            raise RunError(f"{self.out}: was started with other options ({settled}); choose another `out`")
+
+    def kept_settings(self, settled: Path) -> dict[str, Any]:
+        """The settings in a file. One of an earlier version has fewer, and what it lacks was as usual, or the preset's."""
+        kept = yaml.safe_load(settled.read_text(encoding="utf-8"))
+        usual = {f.name: plain(f.default) for f in dataclasses.fields(self) if f.name in self.settings()}
+        found = usual | with_old_options(kept)
+        early = {} if "option" in kept else preset(found.get("preset", "default"))
+        return found | {name: value for name, value in early.items() if found[name] == usual[name]}
+
+
+@dataclass(frozen=True)
+class CompareArgs(RunArgs, ManyArgs):
+    """Compare methods on the same data, masks and seeds."""
+
     methods: str = "flat,multihead,marginal,lht"
     """Methods, separated by commas: names, patterns such as lht*, `all`, or a name with options, lht:gamma=1:semi=both."""
     mask: str = "0,0.5,0.9"
@@ -75,17 +73,24 @@ class CompareArgs:
     """Share of the training samples that candidates are judged on; the final runs train on all of them."""
     jobs: int | None = None
     """Runs at a time; the number of cores by default."""
-    resume: bool = False
-    """Go on with a comparison that was interrupted; finished runs are kept."""
-    common: tyro.conf.OmitArgPrefixes[CommonArgs] = field(default_factory=lambda: CommonArgs())
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         for ratio in self.masks():
-            TrainArgs(mask=ratio)
-        if not self.seed_list() or self.tune_seeds < 1:
-            raise ConfigError(f"--seeds is {self.seeds} and --tune-seeds {self.tune_seeds}: at least 1")
-        if not 0 < self.tune_val < 1:
-            raise ConfigError(f"--tune-val is {self.tune_val}: a share between 0 and 1")
+            DataArgs(mask=ratio)
+        least = not self.seed_list() or self.tune_seeds < 1
+        refuse(least, f"`seeds` is {self.seeds} and `tune_seeds` {self.tune_seeds}: at least 1")
+        refuse(not 0 < self.tune_val < 1, f"`tune_val` is {self.tune_val}: a share between 0 and 1")
+
+    def training(self, **more: Any) -> TrainArgs:
+        """The options of one run: those that all have in common, and more."""
+        common = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunArgs)}
+        return TrainArgs(**{"data": self.data, **common, **more})
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the results, as plain values."""
+        lists = {"methods": self.method_list(), "mask": self.masks(), "seeds": self.seed_list()}
+        found = super().settings() | lists
+        return found if self.tune else {name: value for name, value in found.items() if not name.startswith("tune")}
 
     def method_list(self) -> list[str]:
         """`methods` as a list."""
@@ -97,7 +102,7 @@ class CompareArgs:
         try:
             numbers = [int(value) for value in text.split(",") if value.strip()]
         except ValueError:
-            raise ConfigError(f"--seeds is {text!r}: how many, or numbers separated by commas") from None
+            raise ConfigError(f"`seeds` is {text!r}: how many, or numbers separated by commas") from None
         return list(dict.fromkeys(numbers)) if "," in text else list(range(*numbers))
 
     def masks(self) -> list[float]:
@@ -105,17 +110,13 @@ class CompareArgs:
         try:
             return [float(value) for value in self.mask.split(",")]
         except ValueError:
-            raise ConfigError(f"--mask is {self.mask!r}: numbers from 0 to 1, separated by commas") from None
+            raise ConfigError(f"`mask` is {self.mask!r}: numbers from 0 to 1, separated by commas") from None
 
 
 @dataclass(frozen=True)
-class LowshotArgs:
+class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
     """Tell new classes from a few examples each."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
-    out: Path
-    """Directory for the table, the tree and the runs."""
     target: Annotated[str, tyro.conf.arg(aliases=["--targets"])] = "50"
     """The new classes: how many of the finest to draw, or a file with a name per line. The others are learned from."""
     methods: str = "nn,sgm,ppa,lsd,kt,lht"
@@ -139,20 +140,10 @@ class LowshotArgs:
     seed: int = 0
     """Of the drawn classes and examples, and of the groups."""
 
-    hierarchy: Path | None = None
-    """A tree to read the data with (.csv, .json, .yaml); by default it is put together from the data."""
-    levels: str | None = None
-    """Level names coarse → fine, as in order,family,species."""
-    on_error: OnError = "refuse"
-    """What to do about pictures that cannot be read."""
     backbone: str = "auto"
     """Pictures: the network that gives features, as of `lht train`. Features have a layer `linear` trained on them instead."""
-    pretrained: bool = True
-    """Start the backbone from ImageNet weights."""
     freeze: bool = False
     """Pictures: keep the backbone as it is, and train a layer `linear` on its features."""
-    image_size: int | None = None
-    """Side of the square the network sees, in pixels; the backbone's own by default."""
     epochs: int | None = None
     """Passes over the samples that are learned from: 5 for pictures by default, as in the paper, and 20 for features."""
     batch_size: int = 128
@@ -165,29 +156,17 @@ class LowshotArgs:
     has to do what a whole network does."""
     weight_decay: float = 5e-4
     """Weight decay of SGD."""
-    reduction: Reduction | None = None
-    """How cross-entropy is averaged over samples and levels (per_level_mean)."""
     ppa_steps: int = 300
     """ppa: steps of its training; the published 12,500 take ten minutes for 120 classes of 1280 features on one core."""
-    resume: bool = False
-    """Go on with one that was interrupted; finished trainings are kept."""
 
-    def __post_init__(self) -> None:
-        problems = [
-            (not self.shot_list() or self.shot_list()[0] < 1, f"--shots is {self.shots!r}: at least one number, from 1"),
-            (not self.method_list(), f"--methods is {self.methods!r}: at least one name"),
-            (self.draws < 1, f"--draws is {self.draws}: at least 1"),
-            (self.top < 1, f"--top is {self.top}: at least 1"),
-            (self.seeds < 1, f"--seeds is {self.seeds}: at least 1"),
-            (self.weight_decay < 0, f"--weight-decay is {self.weight_decay}: it must not be negative"),
-            (self.backbone_lr is not None and self.backbone_lr < 0, f"--backbone-lr is {self.backbone_lr}: not below 0"),
-            (self.ppa_steps < 1, f"--ppa-steps is {self.ppa_steps}: at least 1"),
-        ]
-        for wrong, message in problems:
-            if wrong:
-                raise ConfigError(message)
+    def _check(self) -> None:
+        first = self.shot_list()[:1]
+        refuse(not first or first[0] < 1, f"`shots` is {self.shots!r}: at least one number, from 1")
+        refuse(not self.method_list(), f"`methods` is {self.methods!r}: at least one name")
+        self.at_least(1, "draws", "top", "seeds", "ppa_steps")
         self.group_list()
-        TrainArgs(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)  # checks them
+        names = ("epochs", "batch_size", "lr", "backbone_lr", "weight_decay")
+        FitArgs(**{name: getattr(self, name) for name in names})  # checks them
 
     def method_list(self) -> list[str]:
         """`methods` as a list, each once."""
@@ -195,15 +174,11 @@ class LowshotArgs:
 
     def shot_list(self) -> list[int]:
         """`shots` as numbers, ascending, each once."""
-        return sorted(set(_whole_numbers("--shots", self.shots)))
+        return sorted(set(_whole_numbers("shots", self.shots)))
 
     def group_list(self) -> list[int]:
         """`groups` as numbers."""
-        return _whole_numbers("--groups", self.groups)
-
-    def level_names(self) -> list[str] | None:
-        """`levels` as a list, coarse → fine."""
-        return [name.strip() for name in self.levels.split(",")] if self.levels else None
+        return _whole_numbers("groups", self.groups)
 
     def with_recipe(self, *, features: bool) -> LowshotArgs:
         """The same, with what was left open filled in for training on features, or pictures."""
@@ -214,16 +189,12 @@ class LowshotArgs:
             backbone_lr=0.1 if features and self.backbone_lr is None else self.backbone_lr,
         )
 
-    def settings(self) -> dict[str, Any]:
-        """What decides the results, as plain values."""
-        return {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name not in ("out", "resume")}
 
-
-def _whole_numbers(flag: str, text: str) -> list[int]:
+def _whole_numbers(name: str, text: str) -> list[int]:
     try:
         return [int(value) for value in text.split(",") if value.strip()]
     except ValueError:
-        raise ConfigError(f"{flag} is {text!r}: whole numbers, separated by commas") from None
+        raise ConfigError(f"`{name}` is {text!r}: whole numbers, separated by commas") from None
 
 
 @dataclass(frozen=True)
@@ -249,11 +220,3 @@ class ReproduceArgs:
     """Runs at a time; the number of cores by default."""
     resume: bool = False
     """Go on with one that was interrupted; finished runs are kept."""
-
-
-@dataclass(frozen=True)
-class ReproduceListArgs:
-    """What there is to reproduce."""
-
-    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
-    """Only names that match, such as *cub*."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchlht.data.samples import Ints, Samples, deepest_known, draw, hashed
-from torchlht.errors import ConfigError, DataError
+from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Perturb
 
@@ -35,9 +35,9 @@ class Perturbation:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise ConfigError(f"--perturb-share is {self.share}: a share of the classes, from 0 to 1")
+            raise ConfigError(f"`perturb_share` is {self.share}: a share of the classes, from 0 to 1")
         if not 0 <= self.noise <= 1:
-            raise ConfigError(f"--label-noise is {self.noise}: a share of the samples without a finest label, from 0 to 1")
+            raise ConfigError(f"`label_noise` is {self.noise}: a share of the samples without a finest label, from 0 to 1")
 
     def perturb_tree(self, samples: Samples) -> Samples:
         """The samples with another tree; to be called before labels are hidden."""
@@ -121,23 +121,3 @@ def rename_level(tree: Hierarchy, share: float, seed: int = 0, level: int = 1) -
     if level < len(parents):
         parents[level][new] = tree.parents[level]
     return Hierarchy(levels=tree.levels, classes=tree.classes, parents=parents), new
-
-
-def with_prior(samples: Samples, prior: Hierarchy) -> Samples:
-    """The samples with another tree of the same classes as the known one. Labels stay, whatever that tree says of them.
-
-    Raises:
-        DataError: when the levels or classes are not the same.
-    """
-    tree = samples.hierarchy
-    if prior.levels != tree.levels:
-        raise DataError(f"the prior has the levels {', '.join(prior.levels)}; {samples.name} has {', '.join(tree.levels)}")
-    labels = samples.labels.copy()
-    for k, names in enumerate(tree.classes):
-        if extra := sorted(set(prior.classes[k]) - set(names)):
-            raise DataError(
-                f"the prior has a {tree.levels[k]} {extra[0]!r} that {samples.name} has not; both need the same classes"
-            )
-        number = np.array([prior.index(k, name) for name in names] + [-1])
-        labels[:, k] = number[labels[:, k]]
-    return dataclasses.replace(samples, hierarchy=prior, labels=labels)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from torchlht import console
-from torchlht.answer.asking import ask_all, join
+from torchlht.answer.asking import ask_all, find_device, join
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import Model, read_config
 from torchlht.errors import ConfigError
@@ -25,7 +25,7 @@ def calibrate(
     split: str | None = None,
     on_error: str = "refuse",
     workers: int = 0,
-    device: torch.device | str | None = None,
+    device: torch.device | str = "cpu",
 ) -> Calibration:
     """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
 
@@ -35,11 +35,11 @@ def calibrate(
         split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
         on_error: "refuse" or "skip" pictures that cannot be read.
         workers: processes that decode pictures.
-        device: where to compute; on the CPU by default.
+        device: where to compute: cpu, cuda, mps, or auto.
     """
     folder = Path(run)
     inputs = run_inputs(folder, split or "val", data=data, on_error=on_error, calibrated=False)
-    model = inputs.model.to(device or "cpu")
+    model = inputs.model.to(find_device(device))
     name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"
     found = fit_calibration(*ask_all(model, inputs.data, workers=workers), model.hierarchy, source=name)
     found.write(folder, model.hierarchy)
@@ -61,7 +61,7 @@ def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Cali
     folder = Path(run)
     args = TrainArgs.from_dict(read_config(folder)["train"])
     if folds < 2:
-        raise ConfigError(f"--folds is {folds}: at least 2")
+        raise ConfigError(f"`folds` is {folds}: at least 2")
     if args.val or args.fold or args.select == "best":
         raise ConfigError(f"{folder}: has validation samples of its own; lht calibrate {folder} uses them")
     tree = Model.from_pretrained(folder, calibrated=False).hierarchy

@@ -30,7 +30,7 @@ from torchlht.errors import DivergedError
 from torchlht.files import replacing
 from torchlht.heads.method import Estimator
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.learn.options import TrainArgs
+from torchlht.learn.options import Recipe
 from torchlht.learn.semi.schedule import Semi
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
 from torchlht.measure.evaluation import measure
@@ -86,7 +86,7 @@ class Fitting:
     """
 
     fabric: Fabric
-    args: TrainArgs
+    recipe: Recipe
     run: Run
     model: Model
     sets: Sets
@@ -101,7 +101,7 @@ class Fitting:
     @property
     def kept(self) -> nn.Module:
         """See the class."""
-        return self.averaged.network if self.averaged and self.args.ema else self.sets.network
+        return self.averaged.network if self.averaged and self.recipe.ema else self.sets.network
 
     @property
     def teacher(self) -> nn.Module:
@@ -110,44 +110,39 @@ class Fitting:
 
     def batches(self, epoch: int) -> list[list[int]]:
         """See `batches_of`."""
-        return batches_of(self.args, self.sets, epoch)
+        return batches_of(self.recipe, self.sets, epoch)
 
 
-def make_optimizer(args: TrainArgs, model: Model) -> Optimizer:
-    """Two learning rates: the method's, and the backbone's, which is a tenth of it when the backbone is pretrained."""
-    assert args.lr is not None
-    assert args.weight_decay is not None
-    slow = args.lr * (0.1 if model.backbone.pretrained else 1.0) if args.backbone_lr is None else args.backbone_lr
-    groups = [{"params": list(model.method.parameters()), "lr": args.lr, "start_lr": args.lr}]
+def make_optimizer(recipe: Recipe, model: Model) -> Optimizer:
+    """Two learning rates: the method's and the backbone's."""
+    groups = [{"params": list(model.method.parameters()), "lr": recipe.lr, "start_lr": recipe.lr}]
     backbone = [p for p in model.backbone.parameters() if p.requires_grad]
     if backbone:
-        groups.append({"params": backbone, "lr": slow, "start_lr": slow})
-    if args.optimizer == "adamw":
-        return AdamW(groups, weight_decay=args.weight_decay)
-    return SGD(groups, momentum=0.9, weight_decay=args.weight_decay)
+        groups.append({"params": backbone, "lr": recipe.backbone_lr, "start_lr": recipe.backbone_lr})
+    if recipe.optimizer == "adamw":
+        return AdamW(groups, weight_decay=recipe.weight_decay)
+    return SGD(groups, momentum=0.9, weight_decay=recipe.weight_decay)
 
 
-def batches_of(args: TrainArgs, sets: Sets, epoch: int) -> list[list[int]]:
+def batches_of(recipe: Recipe, sets: Sets, epoch: int) -> list[list[int]]:
     """The batches of an epoch, over all processes."""
-    assert args.batch_size is not None
-    return set_batches(sets.train, args.batch_size, seed=args.seed, epoch=epoch, drop_last=args.drop_last)
+    return set_batches(sets.train, recipe.batch_size, seed=recipe.seed, epoch=epoch, drop_last=recipe.drop_last)
 
 
 # ---- all epochs ----------------------------------------------------------------------------------------------------
 
 
-def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
+def fit(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
     """All epochs, with a checkpoint after each; starts where the last checkpoint ended."""
     if isinstance(model.method, Estimator):
-        return fit_at_once(fabric, args, run, model, sets, semi)
-    now = set_up(fabric, args, run, model, sets, semi)
+        return fit_at_once(fabric, recipe, run, model, sets, semi)
+    now = set_up(fabric, recipe, run, model, sets, semi)
     if run.last.is_file():
         go_on(now)
-    logger = make_logger(fabric, args, run)
-    quiet = args.quiet or not fabric.is_global_zero
-    assert args.epochs is not None
-    with console.EpochView(args.epochs, len(now.batches(0)), start=len(now.history), quiet=quiet) as view:
-        for epoch in range(len(now.history), args.epochs):
+    logger = make_logger(fabric, recipe, run)
+    quiet = recipe.quiet or not fabric.is_global_zero
+    with console.EpochView(recipe.epochs, len(now.batches(0)), start=len(now.history), quiet=quiet) as view:
+        for epoch in range(len(now.history), recipe.epochs):
             row = train_epoch(now, epoch, view)
             if sets.val is not None:
                 row |= validate(fabric, model, now.kept, sets, sets.val)
@@ -163,20 +158,20 @@ def fit(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, sem
     return now.history
 
 
-def set_up(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> Fitting:
+def set_up(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> Fitting:
     """Network, optimizer and averages before the first step."""
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         share_statistics(model.backbone)
     shares = semi.shares if semi else ()
-    objective = Step(sets.network, model, mixup=args.mixup, smoothing=args.label_smoothing, shares=shares)
-    step, optimizer = fabric.setup(objective, make_optimizer(args, model))
-    averaged = Averaged(sets.network, args.ema or TEACHER) if args.ema or (semi and semi.needs_teacher) else None
-    if args.compile:
+    objective = Step(sets.network, model, mixup=recipe.mixup, smoothing=recipe.label_smoothing, shares=shares)
+    step, optimizer = fabric.setup(objective, make_optimizer(recipe, model))
+    averaged = Averaged(sets.network, recipe.ema or TEACHER) if recipe.ema or (semi and semi.needs_teacher) else None
+    if recipe.compile:
         model.backbone.compile()  # in place, so that names of weights stay as they are
-    return Fitting(fabric, args, run, model, sets, semi, objective, step, optimizer, averaged)
+    return Fitting(fabric, recipe, run, model, sets, semi, objective, step, optimizer, averaged)
 
 
-def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
+def fit_at_once(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
     """What stands in for epochs with a method that sees all samples at once; its history has one row.
 
     Unknown labels are filled in with the likeliest classes of their targets, and from the model's own it learns a second time.
@@ -192,7 +187,7 @@ def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: S
                 row |= semi.begin(epoch, lambda: x, lambda: [(np.arange(len(x)), model.method(x).log_probs[0], None)])
         seen = torch.from_numpy(semi.fill()) if semi and semi.targets else labels
         learns = model.method.learns_from(seen)
-        model.method.fit(x[learns], seen[learns], seed=args.seed)
+        model.method.fit(x[learns], seen[learns], seed=recipe.seed)
     row["seconds"] = time.monotonic() - started
     if sets.val is not None:
         row |= validate(fabric, model, sets.network, sets, sets.val)
@@ -206,17 +201,16 @@ def fit_at_once(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: S
 
 def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, float]:
     """One pass over the training samples, or what is left of it; gives its row of the history."""
-    fabric, args = now.fabric, now.args
+    fabric, recipe = now.fabric, now.recipe
     started = time.monotonic()
     progress = now.progress = now.progress or begin(now, epoch, view)
-    assert args.epochs is not None
-    factor = (1 + math.cos(math.pi * epoch / args.epochs)) / 2
+    factor = (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
     for group in now.optimizer.param_groups:
         group["lr"] = group["start_lr"] * factor
-    now.sets.train.set_epoch(args.seed, epoch)
+    now.sets.train.set_epoch(recipe.seed, epoch)
     now.step.train()
     batches = now.batches(epoch)
-    steps = [cut(batch, args.accumulate, fabric.global_rank, fabric.world_size) for batch in batches[progress.steps :]]
+    steps = [cut(batch, recipe.accumulate, fabric.global_rank, fabric.world_size) for batch in batches[progress.steps :]]
     seed_epoch(now, epoch)
     stream = load(now.sets.train, [rows or part[:1] for shares in steps for part, rows in shares], now.sets.workers)
     restore_generators(fabric, progress.generators)  # after the loader has drawn from them
@@ -224,13 +218,15 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
     for i, shares in enumerate(steps, start=progress.steps + 1):
         take_step(now, progress, [rows for _, rows in shares], stream)
         view.step(epoch + 1)
-        if args.checkpoint_every and i % args.checkpoint_every == 0 and i < len(batches):
+        if recipe.checkpoint_every and i % recipe.checkpoint_every == 0 and i < len(batches):
             progress.seconds = before + time.monotonic() - started
             keep_step(now)
     loss, hits = fabric.all_reduce((progress.loss, progress.hits), reduce_op="sum")
     mean_loss = (loss / (len(batches) * fabric.world_size)).item()
     if not math.isfinite(mean_loss):
-        raise DivergedError(f"the loss is {mean_loss} in epoch {epoch + 1}: training diverged; try a lower --lr than {args.lr}")
+        raise DivergedError(
+            f"the loss is {mean_loss} in epoch {epoch + 1}: training diverged; try a lower `lr` than {recipe.lr}"
+        )
     tree, accuracy = now.model.hierarchy, (hits[:, 0] / hits[:, 1].clamp(min=1)).tolist()
     ended = time.monotonic()
     return {
@@ -251,7 +247,7 @@ def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
     progress = Progress(torch.zeros((), device=device), torch.zeros(len(now.model.hierarchy), 2, device=device))
     if semi:
         progress.found = begin_epoch(
-            semi, now.teacher, now.sets.train, seed=now.args.seed, epoch=epoch, workers=now.sets.workers
+            semi, now.teacher, now.sets.train, seed=now.recipe.seed, epoch=epoch, workers=now.sets.workers
         )
         if progress.found:
             view.say(propagated_text(semi, progress.found))
@@ -261,7 +257,7 @@ def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
 def seed_epoch(now: Fitting, epoch: int) -> None:
     """Random numbers of an epoch: the first process draws what one alone would, the others each their own."""
     rank = now.fabric.global_rank
-    moment = [now.args.seed, epoch, *([1 + rank] if rank else [])]
+    moment = [now.recipe.seed, epoch, *([1 + rank] if rank else [])]
     torch.manual_seed(np.random.SeedSequence(moment).generate_state(1)[0].item())
 
 
@@ -287,8 +283,8 @@ def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], str
         progress.loss += loss.detach()
         progress.hits += hits
     now.objective.tally = None
-    if now.args.clip:
-        fabric.clip_gradients(now.step, now.optimizer, max_norm=now.args.clip)
+    if now.recipe.clip:
+        fabric.clip_gradients(now.step, now.optimizer, max_norm=now.recipe.clip)
     now.optimizer.step()
     if now.averaged:
         now.averaged.update(now.sets.network)
@@ -341,7 +337,7 @@ def keep_epoch(now: Fitting) -> None:
     """Checkpoint and history, the best weights first: a kill in between repeats the epoch and writes the same again."""
     if not now.fabric.is_global_zero:
         return
-    if now.args.select == "best" and best_epoch(now.history) == len(now.history):
+    if now.recipe.best and best_epoch(now.history) == len(now.history):
         with replacing(now.run.best) as beside:
             save_file({n: v.detach().cpu().contiguous() for n, v in now.kept.state_dict().items()}, beside)
     save_checkpoint(now.run.last, now.sets.network, now.optimizer, Checkpoint(now.history, more=more_state(now)))
@@ -406,9 +402,9 @@ def restore_generators(fabric: Fabric, states: dict[str, Tensor]) -> None:
 # ---- what is seen --------------------------------------------------------------------------------------------------
 
 
-def make_logger(fabric: Fabric, args: TrainArgs, run: Run) -> TensorBoardLogger | None:
+def make_logger(fabric: Fabric, recipe: Recipe, run: Run) -> TensorBoardLogger | None:
     """TensorBoard events, when it is installed and wanted."""
-    if not args.track or not fabric.is_global_zero or not RequirementCache("tensorboard"):
+    if not recipe.track or not fabric.is_global_zero or not RequirementCache("tensorboard"):
         return None
     return TensorBoardLogger(run.path, name="tensorboard", version="")
 

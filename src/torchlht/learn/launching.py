@@ -26,7 +26,7 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
     try:
         fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes, precision=precision, strategy=strategy)
     except (ValueError, RuntimeError) as error:
-        raise ConfigError(f"--accelerator {accelerator} cannot be used here: {error}") from error
+        raise ConfigError(f"`accelerator={accelerator}` cannot be used here: {error}") from error
     meet_again(fabric)
     fabric.launch()
     return fabric
@@ -64,7 +64,7 @@ def check_compiler(device: torch.device) -> None:
         torch.compile(torch.nn.functional.softplus)(torch.ones(2, 3, device=device))
     except TorchDynamoException as error:
         reason = next(line for line in str(error).splitlines() if line.strip())
-        raise ConfigError(f"--compile: torch.compile does not work here ({reason}); train without it") from error
+        raise ConfigError(f"`compile`: torch.compile does not work here ({reason}); train without it") from error
 
 
 def launch_id(fabric: Fabric) -> str | None:

@@ -30,18 +30,10 @@ from torchlht.data.reading import lasting_name, short_name
 from torchlht.data.samples import Ints, Samples, check_images, draw_fold, draw_share, hold_out_test, with_split
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
-from torchlht.heads.method import (
-    COMMON_OPTIONS,
-    Estimator,
-    create_method,
-    find_method,
-    method_options,
-    parse_options,
-    regularise,
-)
+from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
-from torchlht.learn.options import TrainArgs
+from torchlht.learn.options import HERE, Recipe, TrainArgs, preset_options
 from torchlht.learn.semi.schedule import Semi
 from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained
 
@@ -66,20 +58,27 @@ def train(args: TrainArgs) -> Path:
     model = build(args, prepared.samples)
     if args.compile:
         check_compiler(fabric.device)
-    samples = len(prepared.samples.index("train"))
-    args = args.with_recipe(features=args.freeze or model.preprocess is None, samples=samples)
+    recipe = args.recipe(
+        features=args.freeze or model.preprocess is None,
+        samples=len(prepared.samples.index("train")),
+        pretrained=model.backbone.pretrained,
+    )
     taught = taught_samples(args, prepared.samples, model)
-    semi = make_semi(args, prepared.samples, model, taught)
+    semi = make_semi(args, recipe, prepared.samples, model, taught)
     if not resuming:
         fabric.barrier()
         if fabric.is_global_zero:
-            start_run(run, args, prepared, model, launch)
+            start_run(run, origin(args, recipe, launch), args, prepared, model)
     elif not run.split.is_file() or not same_split(run, prepared):
-        raise RunError(f"{run.path}: the data has changed since this run was started; train again under another --out")
+        raise RunError(f"{run.path}: the data has changed since this run was started; train again under another `out`")
     fabric.barrier()
     sets = make_sets(fabric, args, prepared.samples, model, taught)
-    history = fit(fabric, args, run, model, sets, semi)
-    finish(fabric, args, run, model, sets, history, launch)
+    history = fit(fabric, recipe, run, model, sets, semi)
+    metrics = finish(fabric, args, recipe, run, model, sets, history)
+    if fabric.is_global_zero:
+        model.save_pretrained(run.path, extra=origin(args, recipe, launch))
+        run.write_metrics(metrics)
+    fabric.barrier()
     return run.path
 
 
@@ -117,13 +116,12 @@ def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
     if run.metrics.is_file():
         raise RunError(f"{run.path}: this run has finished; there is nothing to resume")
     kept = TrainArgs.from_dict(config["train"])
-    here = dataclasses.replace(kept, quiet=args.quiet, workers=args.workers, accelerator=args.accelerator, devices=args.devices)
-    return here, run
+    return dataclasses.replace(kept, quiet=args.quiet, **{name: getattr(args, name) for name in HERE}), run
 
 
-def origin(args: TrainArgs, launch: str | None) -> dict[str, Any]:
+def origin(args: TrainArgs, recipe: Recipe, launch: str | None) -> dict[str, Any]:
     """What config.yaml says of how a run came about."""
-    return {"train": args.to_dict(), **({"launch": launch} if launch else {})}
+    return {"train": args.settled(recipe), **({"launch": launch} if launch else {})}
 
 
 @dataclass(frozen=True)
@@ -143,9 +141,10 @@ def prepare(args: TrainArgs) -> Prepared:
     samples = hold_out_test(samples, args.test_share)
     if not len(samples.index("train")):
         raise DataError(f"{args.data}: no training samples")
-    samples = args.make_perturbation().perturb_tree(samples)
+    faults = args.make_faults()
+    samples = faults.perturb_tree(samples) if faults else samples
     samples, kept = args.make_mask().apply(samples)
-    samples = args.make_perturbation().perturb_labels(samples)
+    samples = faults.perturb_labels(samples) if faults else samples
     share = args.val if args.val is not None else (0.1 if args.select == "best" and not len(samples.index("val")) else 0.0)
     held = np.empty(0, dtype=np.int64)
     if fold := args.fold_numbers():
@@ -156,7 +155,7 @@ def prepare(args: TrainArgs) -> Prepared:
         samples = with_split(samples, held, "val")
         kept = np.setdiff1d(kept, held)
     if args.select == "best" and not len(samples.index("val")):
-        raise DataError(f"{args.data}: too few samples to set any aside for validation; use --select last or a larger --val")
+        raise DataError(f"{args.data}: too few samples to set any aside for validation; use `select=last` or a larger `val`")
     return Prepared(samples, kept, problems)
 
 
@@ -196,18 +195,15 @@ def build(args: TrainArgs, samples: Samples) -> Model:
             spec = paper_preprocess(args.image_size or spec.size)
         elif args.image_size:
             spec = spec.resized(args.image_size)
-    options = args.method_options()
-    own = parse_options(args.method, args.option)
-    if args.preset != "default":  # a preset speaks to every method; each takes what concerns it
-        options = {name: value for name, value in options.items() if name in method_options(args.method, common=True)}
-    options |= own
+    options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
+    options |= parse_options(args.method, args.option)
     method = create_method(args.method, width, samples.hierarchy, **options)
     fixed, unknown = backbone.name == "none" or args.freeze, (samples.labels[samples.index("train"), 0] < 0).any()
     if args.semi != "none" and fixed and unknown and "input_dropout" not in options and method.can_drop:
         options["input_dropout"] = SEMI_DROPOUT
         regularise(method, **{name: options[name] for name in options if name in COMMON_OPTIONS})
     if isinstance(method, Estimator) and samples.features is None and not args.freeze:
-        raise ConfigError(f"--method {args.method} learns from features: add --freeze, or pass an .npz of features")
+        raise ConfigError(f"`method={args.method}` learns from features: add `freeze`, or pass an .npz of features")
     return Model(backbone, method, options=options, preprocess=spec)
 
 
@@ -215,22 +211,22 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
     """What `auto` stands for, and whether the choice fits the data."""
     if samples.features is not None:
         if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
-            raise ConfigError(f"--backbone {args.backbone} needs pictures; {args.data} holds features already")
+            raise ConfigError(f"`backbone={args.backbone}` needs pictures; {args.data} holds features already")
         if args.freeze:
-            raise ConfigError(f"--freeze is for pictures; {args.data} holds features already")
+            raise ConfigError(f"`freeze` is for pictures; {args.data} holds features already")
         if args.compile:
-            raise ConfigError(f"--compile is for the backbone of pictures; {args.data} holds features already")
+            raise ConfigError(f"`compile` is for the backbone of pictures; {args.data} holds features already")
         return "linear" if args.backbone == "linear" else "none"
     if args.backbone in ("none", "linear"):
-        raise ConfigError(f"--backbone {args.backbone} is for features; {args.data} holds pictures")
+        raise ConfigError(f"`backbone={args.backbone}` is for features; {args.data} holds pictures")
     if args.backbone == "auto":
         return "small" if args.data == "demo" else "resnet18"
     return args.backbone
 
 
-def start_run(run: Run, args: TrainArgs, prepared: Prepared, model: Model, launch: str | None) -> None:
-    """Make the run directory and write what is known before training."""
-    model.write_config(run.path, extra=origin(args, launch))
+def start_run(run: Run, made: dict[str, Any], args: TrainArgs, prepared: Prepared, model: Model) -> None:
+    """Make the run directory and write what is known before training; `made` says how it comes about."""
+    model.write_config(run.path, extra=made)
     write_json(run.split, split_record(args, prepared), indent=None)
     if prepared.problems:
         write_problems(run.path / "problems.csv", prepared.problems)
@@ -251,16 +247,15 @@ def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
     return index[learns] if isinstance(model.method, Estimator) else np.resize(index[learns], len(index))
 
 
-def make_semi(args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Semi | None:
+def make_semi(args: TrainArgs, recipe: Recipe, samples: Samples, model: Model, taught: Ints) -> Semi | None:
     """Targets for unknown labels, when they are asked for."""
     if args.semi == "none":
         return None
     labels = samples.labels[taught]
     if not (labels[:, 0] >= 0).any():
-        raise DataError(f"{args.data}: --semi {args.semi} needs some samples with a label at the finest level; there is none")
-    assert args.epochs is not None
+        raise DataError(f"{args.data}: `semi={args.semi}` needs some samples with a label at the finest level; there is none")
     ready = model.preprocess is None or args.freeze or model.backbone.pretrained
-    return Semi(args.semi, labels, samples.hierarchy, epochs=args.epochs, ready=ready)
+    return Semi(args.semi, labels, samples.hierarchy, epochs=recipe.epochs, ready=ready)
 
 
 def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
@@ -313,8 +308,10 @@ def warm_features(args: TrainArgs, samples: Samples) -> None:
 # ---- keep ----------------------------------------------------------------------------------------------------------
 
 
-def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, history: History, launch: str | None) -> None:
-    """Choose the epoch, measure it on the test samples, and write the model and its metrics."""
+def finish(
+    fabric: Fabric, args: TrainArgs, recipe: Recipe, run: Run, model: Model, sets: Sets, history: History
+) -> dict[str, Any]:
+    """Choose the epoch and measure it on the test samples; gives its metrics."""
     at_once, chosen = isinstance(model.method, Estimator), len(history)
     if args.select == "best" and not at_once:
         chosen = best_epoch(history)
@@ -330,10 +327,7 @@ def finish(fabric: Fabric, args: TrainArgs, run: Run, model: Model, sets: Sets, 
         if "propagated_right" in row:
             metrics["propagated"] = {"right": row["propagated_right"], "checked": int(row["propagated_checked"])}
     metrics["train_seconds"] = sum(row["seconds"] for row in history)
-    steps = 0 if at_once else len(history) * len(batches_of(args, sets, epoch=0))
+    steps = 0 if at_once else len(history) * len(batches_of(recipe, sets, epoch=0))
     metrics["seconds_per_step"] = metrics["train_seconds"] / steps if steps else None
     metrics["parameters"] = model.method.parameter_count()
-    if fabric.is_global_zero:
-        model.save_pretrained(run.path, extra=origin(args, launch))
-        run.write_metrics(metrics)
-    fabric.barrier()
+    return metrics

@@ -15,22 +15,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from torchlht.answer.asking import BATCH, ask, device_of, in_batches, over
+from torchlht.answer.asking import BATCH, ask, device_of, find_device, in_batches, over
 from torchlht.answer.backbones import Backbone
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.model import Model, read_config
 from torchlht.answer.named import wanted
 from torchlht.answer.runs import read_split
 from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches
+from torchlht.data.options import DataArgs
 from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples, check_images, hold_out_test, with_split
+from torchlht.data.samples import Samples, check_images, hold_out_test, with_prior, with_split
 from torchlht.data.streaming import worth_streaming
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
 from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.perturbing import with_prior
-from torchlht.learn.options import TrainArgs
 from torchlht.measure.metrics import CalibrationErrors, HierarchyMetrics
 from torchlht.measure.operating import Decisions, operating_point
 from torchlht.vocabulary import Rule
@@ -148,7 +147,7 @@ def evaluate(
     strict: bool = False,
     on_error: str = "refuse",
     workers: int = 0,
-    device: torch.device | str | None = None,
+    device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
     """The metrics of a run.
 
@@ -162,10 +161,10 @@ def evaluate(
         strict: risks: count validation answers that no label can check as wrong.
         on_error: "refuse" or "skip" pictures that cannot be read.
         workers: processes that decode pictures.
-        device: where to compute; on the CPU by default.
+        device: where to compute: cpu, cuda, mps, or auto.
     """
     inputs = run_inputs(run, split, data=data, on_error=on_error)
-    model = inputs.model.to(device or "cpu")
+    model = inputs.model.to(find_device(device))
     asked = [wanted(one, None, rule, model.calibration) for one in confidences]
     asked += [wanted(None, one, rule, model.calibration, strict=strict) for one in risks]
     found = measure(model, inputs.data, model.hierarchy, rule=rule, workers=workers, calibration=model.calibration)
@@ -221,34 +220,36 @@ def run_inputs(
     """
     model = Model.from_pretrained(run, calibrated=calibrated)
     if data is None:
-        args: TrainArgs | None = (own := TrainArgs.from_dict(read_config(Path(run))["train"]))
-        samples = as_measured(own, model.hierarchy)
+        options = read_config(Path(run))["train"]
+        args, frozen = DataArgs.from_dict(options), options["freeze"]
+        samples = as_measured(args, model.hierarchy)
     else:
-        args, samples = None, read_data(data, hierarchy=model.hierarchy)
+        args, frozen, samples = None, False, read_data(data, hierarchy=model.hierarchy)
     samples, _ = check_images(samples, on_error or (args.on_error if args else "refuse"))
     if args and split == "val":
         samples = with_own_validation(samples, Path(run), args)
     whole = split == "all" or (args is None and split in ("test", "val") and not (samples.split == split).any())
     keep = np.arange(len(samples)) if whole else samples.index(split)
     if not len(keep):
-        more = "; train with --val 0.1" if split == "val" else ""
-        raise DataError(f"{samples.name}: no samples in its {split} part; pass --split train, val, test or all{more}")
+        more = "; train with `val=0.1`" if split == "val" else ""
+        raise DataError(f"{samples.name}: no samples in its {split} part; pass `split` train, val, test or all{more}")
     takes_images = model.preprocess is not None
     if takes_images != (samples.images is not None):
         raise DataError(f"{samples.name}: this run takes {'pictures' if takes_images else 'features (.npz)'}")
-    kept = kept_features(samples, model) if args and args.freeze and not pictures else None
+    kept = kept_features(samples, model) if frozen and not pictures else None
     chosen = samples.select(keep)
     x = chosen.features if kept is None else kept[keep]
     return Inputs(model, chosen, sample_set(x, chosen.images, chosen.labels, model.preprocess))
 
 
-def with_own_validation(samples: Samples, run: Path, args: TrainArgs) -> Samples:
+def with_own_validation(samples: Samples, run: Path, args: DataArgs) -> Samples:
     """The samples with those marked that a run set aside for validation, and with only the labels it could see."""
     record = read_split(run)
     if len(samples) != sum(len(record[name]) for name in ("train", "val", "test")):
         raise RunError(f"{run}: its data has changed since; the samples it was validated on are not known any more")
     masked, _ = args.make_mask().apply(samples)
-    masked = args.make_perturbation().perturb_labels(masked)
+    faults = args.make_faults()
+    masked = faults.perturb_labels(masked) if faults else masked
     return with_split(masked, np.array(record["val"], dtype=np.int64), "val")
 
 
@@ -259,14 +260,15 @@ def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
     return np.load(path, allow_pickle=False) if path.is_file() else None
 
 
-def as_measured(args: TrainArgs, tree: Hierarchy) -> Samples:
+def as_measured(args: DataArgs, tree: Hierarchy) -> Samples:
     """A run's own data with all its labels, test samples marked."""
     own = args.perturb == "none" and args.prior is None  # else read as it was before that
     samples = read_as_trained(args, tree if own else None)
-    return args.make_perturbation().perturb_tree(hold_out_test(samples, args.test_share))
+    samples, faults = hold_out_test(samples, args.test_share), args.make_faults()
+    return faults.perturb_tree(samples) if faults else samples
 
 
-def read_as_trained(args: TrainArgs, tree: Hierarchy | None = None) -> Samples:
+def read_as_trained(args: DataArgs, tree: Hierarchy | None = None) -> Samples:
     """The data that options name, with the tree that methods are given: the labels' own unless there is a prior.
 
     Args:

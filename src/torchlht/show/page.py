@@ -118,12 +118,13 @@ def make_report(
     images: int = 6,
     attributes: str | Path | None = None,
     workers: int = 0,
+    device: str = "cpu",
 ) -> Report:
     """`write_report`, with what there is to say about it."""
     started = time.monotonic()
     if images < 0:
-        raise ConfigError(f"--images is {images}: 0 for none, or more")
-    runs = see_all(run, compare, split=split, workers=workers)
+        raise ConfigError(f"`images` is {images}: 0 for none, or more")
+    runs = see_all(run, compare, split=split, workers=workers, device=device)
     subject = Subject(tuple(runs), images, Path(attributes) if attributes is not None else None)
     if subject.attributes is not None:
         read_class_attributes(subject.attributes, subject.tree)  # what is wrong with them should be said at once

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchlht import console
-from torchlht.answer.asking import ask, device_of
+from torchlht.answer.asking import ask, device_of, find_device
 from torchlht.answer.model import Model, read_config
 from torchlht.answer.rollup import confidences
 from torchlht.answer.runs import read_metrics
@@ -101,7 +101,7 @@ def see(
     split: str = "test",
     name: str = "",
     workers: int = 0,
-    device: torch.device | str | None = None,
+    device: torch.device | str = "cpu",
 ) -> Seen:
     """Run a model over its samples of a split, once.
 
@@ -110,7 +110,7 @@ def see(
         split: which part of its data.
         name: what to call it; the directory's name by default.
         workers: processes that decode pictures.
-        device: where to compute; on the CPU by default.
+        device: where to compute: cpu, cuda, mps, or auto.
 
     Raises:
         RunError: when there is no such run, or it has not finished.
@@ -120,7 +120,7 @@ def see(
         raise RunError(f"{run}: no such run directory")
     record = read_metrics(Path(run))
     args, found = TrainArgs.from_dict(read_config(Path(run))["train"]), run_inputs(run, split)
-    model, data = found.model.to(device or "cpu"), as_features(found.model, found.data, workers)
+    model, data = found.model.to(find_device(device)), as_features(found.model, found.data, workers)
     return Seen(name or Path(run).name, Path(run), model, args, record, found.samples, split, data, **_pass(model, data))
 
 
@@ -167,7 +167,7 @@ def see_all(
     *,
     split: str,
     workers: int = 0,
-    device: torch.device | str | None = None,
+    device: torch.device | str = "cpu",
 ) -> list[Seen]:
     """A run and those that stand beside it, which must have its tree.
 
@@ -176,14 +176,14 @@ def see_all(
     """
     runs = [Path(run), *map(Path, compare)]
     if len({one.resolve() for one in runs}) < len(runs):
-        raise ConfigError("--compare names a run twice: pass other runs than the one the page is about, each once")
+        raise ConfigError("`compare` names a run twice: pass other runs than the one the page is about, each once")
     found: list[Seen] = []
     for path, name in zip(runs, distinct_names(runs), strict=True):
         one = see(path, split=split, name=name, workers=workers, device=device)
         if found and one.tree != found[0].tree:
             raise ConfigError(
                 f"{path}: another tree ({one.tree.describe()}) than {runs[0]} ({found[0].tree.describe()}): "
-                "--compare takes runs with the same levels, classes and parents"
+                "`compare` takes runs with the same levels, classes and parents"
             )
         found.append(one)
     return found

@@ -74,9 +74,9 @@ def write_exported(
     """
     path = Path(out)
     if path.suffix.lower() != SUFFIXES[to]:
-        raise ConfigError(f"--out is {path}: a name that ends in {SUFFIXES[to]} is needed to read it again")
+        raise ConfigError(f"`out` is {path}: a name that ends in {SUFFIXES[to]} is needed to read it again")
     if path.is_dir():
-        raise ConfigError(f"--out is {path}, a folder: name a file")
+        raise ConfigError(f"`out` is {path}, a folder: name a file")
     if to == "onnx":
         _need_onnx()
     model = Model.from_pretrained(run)
@@ -97,7 +97,7 @@ def write_exported(
         if not worst <= TOLERANCE:  # or it is not a number
             raise RunError(
                 f"{path}: not written, as {what} differs by {worst:.2g} in probability once it is exported; "
-                "try the other of --to onnx and --to torch"
+                "try the other of `to=onnx` and `to=torch`"
             )
     return Written(path, metadata, worst)
 

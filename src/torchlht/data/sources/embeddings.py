@@ -116,7 +116,7 @@ def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], pa
         for orphan in np.flatnonzero(found < 0).tolist():
             raise DataError(
                 f"{path}: no row says which {names[k + 1]} the {names[k]} {classes[k][orphan]!r} is under; "
-                "pass --hierarchy FILE"
+                "pass `hierarchy=FILE`"
             )
         parents.append(found)
     return parents

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
 from torchlht.heads.losses import masked_binary_cross_entropy, masked_cross_entropy
-from torchlht.heads.method import BatchNorm, Classifier, Method, Neck, check_option, register, start_rare
+from torchlht.heads.method import BatchNorm, Classifier, Method, Neck, register, start_rare
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
@@ -70,7 +70,6 @@ class HMCN(Method):
         width: int = 600,
     ) -> None:
         super().__init__(in_features, hierarchy)
-        check_option("activation", activation, Activation)
         if violation_weight < 0 or not 0 < mix < 1 or not 0 <= dropout < 1:
             raise ConfigError(f"violation_weight {violation_weight}, mix {mix}, dropout {dropout}: from 0, inside 0…1, below 1")
         self.violation_weight, self.mix, self.activation = violation_weight, mix, activation

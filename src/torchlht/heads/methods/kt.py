@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
 from torchlht.heads.losses import masked_cross_entropy
-from torchlht.heads.method import Classifier, Method, check_option, register
+from torchlht.heads.method import Classifier, Method, register
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
@@ -59,7 +59,6 @@ class KT(Method):
         reduction: Reduction = "per_level_mean",
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
-        check_option("start", start, Start)
         if not variance > 0:
             raise ConfigError(f"variance is {variance}: it must be above 0")
         self.level_weights = parse_weights(level_weights, len(hierarchy))

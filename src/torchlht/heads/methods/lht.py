@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
 from torchlht.heads.losses import confusion, masked_cross_entropy
-from torchlht.heads.method import Classifier, Method, Neck, check_option, register, variant
+from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import widened
 from torchlht.heads.transition.networks import TransitionNetwork, create_transition
@@ -81,8 +81,7 @@ class LHTHead(Method):
         tail: float | None = None,
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
-        check_confusion(confusion, confusion_weight)
-        check_option("form", form, Form)
+        check_confusion(confusion_weight)
         if columns < 1 or (tail is not None and not 0 < tail < 1):
             raise ConfigError(f"columns is {columns} and tail {tail}: at least 1 column, and a mass between 0 and 1")
         if confusion_weight and transition == "fixed":
@@ -132,9 +131,8 @@ class LHTHead(Method):
         return found
 
 
-def check_confusion(kind: str, weight: float) -> None:
-    """Raise ConfigError for an unknown confusion term or a negative weight."""
-    check_option("confusion", kind, Confusion)
+def check_confusion(weight: float) -> None:
+    """Raise ConfigError for a negative weight of the confusion term."""
     if weight < 0:
         raise ConfigError(f"confusion weight is {weight}: it must not be negative")
 

@@ -65,7 +65,7 @@ class LHTCoarseToFine(Method):
         confusion_weight: float = 0.0,
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
-        check_confusion(confusion, confusion_weight)
+        check_confusion(confusion_weight)
         self.confusion: Confusion = confusion
         self.confusion_weight = confusion_weight
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)

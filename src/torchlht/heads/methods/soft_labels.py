@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchlht.errors import ConfigError
 from torchlht.heads.losses import masked_mean
-from torchlht.heads.method import check_option, fine_only, register
+from torchlht.heads.method import fine_only, register
 from torchlht.heads.methods.marginal import Marginal
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import backtrack
@@ -57,7 +57,6 @@ class SoftLabels(Marginal):
         super().__init__(in_features, hierarchy, width=width, reduction=reduction)
         if beta < 0:
             raise ConfigError(f"beta is {beta}: it must not be negative")
-        check_option("soft_coarse", soft_coarse, SoftCoarse)
         self.beta, self.soft_coarse = beta, soft_coarse
         mass, entropy = soft_targets(hierarchy, beta)
         self.register_buffer("mass", torch.from_numpy(mass).float(), persistent=False)

@@ -67,11 +67,11 @@ class Benchmark:
     def check(self, tree: str, mode: str | None) -> None:
         """Refuse a tree it has not, a perturbation it is not had with, and none where one must be chosen."""
         if tree not in self.trees:
-            raise ConfigError(f"--tree is {tree}: {self.name} has no such tree (it has {', '.join(self.trees)})")
+            raise ConfigError(f"`tree` is {tree}: {self.name} has no such tree (it has {', '.join(self.trees)})")
         if self.modes and mode not in self.modes:
-            raise ConfigError(f"--mode is {mode}: {self.name} needs one of {', '.join(self.modes)}")
+            raise ConfigError(f"`mode` is {mode}: {self.name} needs one of {', '.join(self.modes)}")
         if mode is not None and not self.modes:
-            raise ConfigError(f"--mode is {mode}: only aircraft-perturbed has modes; leave it out")
+            raise ConfigError(f"`mode` is {mode}: only aircraft-perturbed has modes; leave it out")
 
 
 FGVC = "Oxford's Visual Geometry Group, https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/"

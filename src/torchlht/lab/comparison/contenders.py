@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from torchlht.errors import ConfigError, LHTError, MissingExtraError
-from torchlht.heads.method import Estimator, check_option, create_method, find_method, list_methods, parse_options
+from torchlht.heads.method import Estimator, create_method, find_method, list_methods, options_of, parse_options
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.learn.options import TrainArgs
-from torchlht.vocabulary import SemiName
+from torchlht.learn.options import FitArgs
+from torchlht.vocabulary import parse_value
 
-TRAINING = {"semi": str, "mixup": float, "label_smoothing": float, "ema": float, "weight_decay": float, "epochs": int}
-"""Options of training, not of a method, that contenders may differ in; with their types."""
+TRAINING = ("semi", "mixup", "label_smoothing", "ema", "weight_decay", "epochs")
+"""Options of training, not of a method, that contenders may differ in."""
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,17 @@ class Contender:
     training: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, word: str) -> Contender:
-        """From a name with options: lht:gamma=1:semi=both."""
+    def parse(cls, word: str, everyones: Sequence[str] = ()) -> Contender:
+        """From a name with options, lht:gamma=1:semi=both, and options that are for every method that has them."""
         name, *pairs = word.split(":")
         training = tuple(pair for pair in pairs if pair.partition("=")[0] in TRAINING)
-        return cls(word, name, tuple(pair for pair in pairs if pair not in training), training)
+        own = (pair for pair in pairs if pair not in training)
+        return cls(word, name, (*concerning(name, everyones), *own), training)
 
     def training_options(self) -> dict[str, Any]:
         """`training` as fields of TrainArgs."""
-        found: dict[str, Any] = {}
-        for pair in self.training:
-            name, _, text = pair.partition("=")
-            try:
-                found[name] = TRAINING[name](text)
-            except ValueError:
-                raise ConfigError(f"option {name} of {self.label} is {text!r}: it takes a number") from None
-        check_option("semi", found.get("semi", "none"), SemiName)
-        return found
+        hints, named = get_type_hints(FitArgs), (pair.partition("=") for pair in self.training)
+        return {name: parse_value(name, self.label, text, hints[name]) for name, _, text in named}
 
     @property
     def at_once(self) -> bool:
@@ -62,19 +57,34 @@ class Contender:
         return {name: values for name, values in find_method(self.method).grid.items() if name not in given}
 
 
+def concerning(method: str, pairs: Sequence[str]) -> tuple[str, ...]:
+    """Those of some options, as NAME=VALUE, that a method has."""
+    return tuple(pair for pair in pairs if pair.partition("=")[0] in options_of(method))
+
+
+def check_everyones(pairs: Sequence[str], contenders: Sequence[Contender]) -> None:
+    """Raise ConfigError for an option that no contender has."""
+    for pair in pairs:
+        if not any(pair in contender.option for contender in contenders):
+            raise ConfigError(f"`option={pair}`: none of these methods has such an option; lht methods NAME lists those of one")
+
+
 def run_name(label: str, mask: float, seed: int, candidate: int | None = None) -> str:
     """The folder of a run: lht-R90-s0, or lht-gamma=1-R12.5-c2-s0 for the third candidate of a tuning."""
     trial = "" if candidate is None else f"-c{candidate}"
     return f"{label.replace(':', '-').replace('/', '-')}-R{100 * mask:g}{trial}-s{seed}"
 
 
-def find_contenders(words: list[str], hierarchy: Hierarchy, *, features: bool) -> tuple[list[Contender], list[str]]:
+def find_contenders(
+    words: list[str], hierarchy: Hierarchy, *, features: bool, option: Sequence[str] = ()
+) -> tuple[list[Contender], list[str]]:
     """The contenders a list of words names, each once, and the names that `all` or a pattern had to leave out.
 
     Args:
         words: names, patterns, `all`, or a name with options, as in lht:gamma=1.
         hierarchy: the tree they are to be made for.
         features: whether methods are given features, as those that are fitted at once need.
+        option: options for every method that has them, as NAME=VALUE.
 
     Raises:
         ConfigError: for an unknown name or option, or a method that cannot take part.
@@ -84,19 +94,20 @@ def find_contenders(words: list[str], hierarchy: Hierarchy, *, features: bool) -
     left_out: dict[str, None] = {}
     for word in words:
         if word != "all" and "*" not in word:
-            found[word] = Contender.parse(word)
+            found[word] = Contender.parse(word, option)
             check(found[word], hierarchy, features=features)
             continue
         names = list_methods("*" if word == "all" else word)
         if not names:
-            raise ConfigError(f"--methods {word}: no method has such a name; lht methods lists them")
+            raise ConfigError(f"`methods={word}`: no method has such a name; lht methods lists them")
         for name in names:
-            contender = Contender(name, name)
+            contender = Contender.parse(name, option)
             try:
                 check(contender, hierarchy, features=features)
                 found[name] = contender
             except LHTError:  # nobody asked for it by name
                 left_out[name] = None
+    check_everyones(option, list(found.values()))
     return list(found.values()), list(left_out)
 
 
@@ -108,6 +119,6 @@ def check(contender: Contender, hierarchy: Hierarchy, *, features: bool) -> None
         if importlib.util.find_spec(cls.package) is None:
             raise MissingExtraError(name, extra="peers")
         if not features:
-            raise ConfigError(f"{name} learns from features: compare with --freeze, or on an .npz of features")
+            raise ConfigError(f"{name} learns from features: compare with `freeze`, or on an .npz of features")
     create_method(name, 8, hierarchy, **options)
-    TrainArgs(**contender.training_options())  # checks them
+    FitArgs(**contender.training_options())  # checks them

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from torchlht import console
 from torchlht.answer.model import CONFIG, WEIGHTS
@@ -30,6 +29,8 @@ from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose,
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import prepare, train, warm_features
+
+SETTINGS = "compare.yaml"
 
 
 @dataclass(frozen=True)
@@ -55,18 +56,18 @@ def compare(args: CompareArgs) -> None:
 
     >>> compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
     """
-    first = dataclasses.replace(args.common.over_preset(max(args.masks())), data=args.data)
-    claim(args)
+    first = args.training(mask=max(args.masks()), option=())
+    args.claim(SETTINGS, "a comparison")
     prepared = prepare(first)  # every fault of the data shows here, once, before anything is trained
-    features = prepared.samples.features is not None or args.common.freeze
-    contenders, left_out = find_contenders(args.method_list(), prepared.samples.hierarchy, features=features)
+    features = prepared.samples.features is not None or args.freeze
+    tree = prepared.samples.hierarchy
+    contenders, left_out = find_contenders(args.method_list(), tree, features=features, option=args.option)
     if left_out:
         console.note(f"left out: {', '.join(left_out)} (ask for one by name to see why)", quiet=False)
-    write_yaml(args.out / "compare.yaml", settings(args))
-    if args.common.freeze:
+    write_yaml(args.out / SETTINGS, args.settings())
+    if args.freeze:
         warm_features(first, prepared.samples)
-    lr = first.with_recipe(features=features, samples=len(prepared.samples.index("train"))).lr
-    assert lr is not None
+    lr = first.recipe(features=features, samples=len(prepared.samples.index("train"))).lr
     trials: list[Trial] = []
     grid = cells(args, contenders)
     trial_cells = list(tuning_cells(args, contenders, lr)) if args.tune else []
@@ -125,9 +126,8 @@ def cell_options(
     args: CompareArgs, contender: Contender, mask: float, seed: int, out: Path, candidate: Candidate, lr: float | None
 ) -> TrainArgs:
     """The options of one run: the common ones, and what the contender and the candidate say."""
-    options = dataclasses.replace(
-        args.common.over_preset(mask),
-        data=args.data,
+    options = args.training(
+        mask=mask,
         out=out,
         method=contender.method,
         option=(*contender.option, *candidate.option),
@@ -136,8 +136,6 @@ def cell_options(
         track=False,
         **contender.training_options(),
     )
-    if contender.at_once:
-        options = dataclasses.replace(options, input_dropout=None)  # it has no steps to drop anything in
     if lr is None or candidate.lr_factor == 1:
         return options
     return dataclasses.replace(options, lr=lr * candidate.lr_factor)
@@ -150,44 +148,6 @@ def judge(trial_cells: Sequence[Cell]) -> list[Trial]:
         key = (cell.contender, cell.mask, cell.candidate)
         by_candidate.setdefault(key, []).append(read_metrics(cell.run.path))
     return [trial(*key, metrics) for key, metrics in by_candidate.items()]
-
-
-# ---- the directory -------------------------------------------------------------------------------------------------
-
-
-def claim(args: CompareArgs) -> None:
-    """Refuse a directory that holds something else."""
-    settled = args.out / "compare.yaml"
-    if settled.is_file() and not args.resume:
-        raise RunError(f"{args.out}: holds a comparison already; add --resume to go on with it, or choose another --out")
-    if settled.is_file() and read_settings(args.out) != settings(args):
-        raise RunError(f"{args.out}: was started with other options ({settled}); choose another --out")
-    if settled.is_file():
-        return
-    if args.out.exists() and any(args.out.iterdir()):
-        raise RunError(f"{args.out}: exists and is not empty; choose another --out")
-
-
-def settings(args: CompareArgs) -> dict[str, Any]:
-    """What decides the results, as plain values."""
-    every = dataclasses.asdict(args.common)
-    common = {name: str(value) if isinstance(value, Path) else value for name, value in every.items()}
-    common["rules"] = list(args.common.rules)
-    tuning = {"tune": args.tune, "tune_seeds": args.tune_seeds, "tune_val": args.tune_val} if args.tune else {}
-    return {
-        "data": args.data,
-        "methods": args.method_list(),
-        "mask": args.masks(),
-        "seeds": args.seed_list(),
-        **tuning,
-        **common,
-    }
-
-
-def read_settings(out: Path) -> dict[str, Any]:
-    """The settings a comparison was started with."""
-    kept: dict[str, Any] = yaml.safe_load((out / "compare.yaml").read_text(encoding="utf-8"))
-    return kept
 
 
 # ---- the workers ---------------------------------------------------------------------------------------------------
@@ -216,7 +176,7 @@ class Workers:
                 self.view.finished(describe(futures[future]))
         except BrokenProcessPool as error:
             raise RunError(
-                "a worker process was killed, perhaps for want of memory; go on with --resume, or fewer --jobs"
+                "a worker process was killed, perhaps for want of memory; go on with `resume`, or fewer `jobs`"
             ) from error
 
 
@@ -257,7 +217,7 @@ def run_cell(cell: Cell, threads: int | None) -> None:
     if not started:
         shutil.rmtree(cell.run.path, ignore_errors=True)  # killed before it began
     try:
-        train(TrainArgs(resume=cell.run.path, quiet=True) if started else cell.args)
+        train(dataclasses.replace(cell.args, resume=cell.run.path) if started else cell.args)
     except DivergedError as error:
         cell.run.write_metrics({"diverged": str(error)})
     if cell.trial:

@@ -23,9 +23,8 @@ from torchlht.answer.model import CONFIG, Model
 from torchlht.answer.runs import Run
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError
-from torchlht.heads.method import method_options
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.comparison.contenders import Contender, check
+from torchlht.lab.comparison.contenders import Contender, check, check_everyones
 from torchlht.lab.lowshot import ppa
 from torchlht.lab.lowshot.lsd import Diffusion, by_diffusion, choose_steps
 from torchlht.lab.lowshot.protocol import Protocol, ranks
@@ -42,13 +41,14 @@ FIXED = ("nn", "lsd")  # nothing random in them but the draws
 
 def check_methods(args: LowshotArgs, tree: Hierarchy) -> None:
     """Raise ConfigError for a method that is unknown, or that trains no backbone."""
-    for word in args.method_list():
-        if word in UNTRAINED:
-            continue
-        contender = Contender.parse(word)
+    contenders = [Contender.parse(word, args.option) for word in args.method_list() if word not in UNTRAINED]
+    check_everyones(args.option, contenders)
+    for contender in contenders:
         check(contender, tree, features=True)
         if contender.at_once:
-            raise ConfigError(f"--methods {word}: it is fitted at once on fixed features, and trains none; leave it out")
+            raise ConfigError(
+                f"`methods={contender.label}`: it is fitted at once on fixed features, and trains none; leave it out"
+            )
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,12 @@ class Work:
 
     def training(self, word: str, seed: int) -> TrainArgs:
         """The options of one training."""
-        args, contender = self.args, Contender.parse(word)
-        reduction = args.reduction if "reduction" in method_options(contender.method) else None
+        args, contender = self.args, Contender.parse(word, self.args.option)
         return TrainArgs(
             str(self.data),
             args.out / "runs" / f"{word.replace(':', '-').replace('/', '-')}-s{seed}",
             method=contender.method,
             option=contender.option,
-            reduction=reduction,
             backbone=self.backbone,
             pretrained=args.pretrained,
             image_size=args.image_size if self.protocol.source.images else None,
@@ -168,7 +166,7 @@ def pretrained_features(args: TrainArgs, samples: Samples) -> Floats:
     if samples.features is not None:
         return samples.features
     torch.manual_seed(args.seed)
-    return backbone_features(build(dataclasses.replace(args, method="flat", option=(), reduction=None), samples), args, samples)
+    return backbone_features(build(dataclasses.replace(args, method="flat", option=()), samples), args, samples)
 
 
 @torch.inference_mode()

@@ -53,11 +53,11 @@ def check_sizes(sizes: Sequence[int], classes: int) -> None:
     """Raise ConfigError unless there are fewer groups at every level, and no more than classes."""
     listed = ",".join(map(str, sizes))
     if any(size < 2 for size in sizes):
-        raise ConfigError(f"--groups {listed}: at least 2 groups at each level")
+        raise ConfigError(f"`groups={listed}`: at least 2 groups at each level")
     if any(above >= below for below, above in pairwise(sizes)):
-        raise ConfigError(f"--groups {listed}: numbers of groups, fine first, each smaller than the one before")
+        raise ConfigError(f"`groups={listed}`: numbers of groups, fine first, each smaller than the one before")
     if sizes and sizes[0] > classes:
-        raise ConfigError(f"--groups {listed}: more groups than the {classes} classes there are; choose fewer")
+        raise ConfigError(f"`groups={listed}`: more groups than the {classes} classes there are; choose fewer")
 
 
 def _means(x: Floats, groups: Ints) -> Floats:

@@ -65,9 +65,9 @@ def make_protocol(args: LowshotArgs, samples: Samples) -> Protocol:
     taught = set(samples.labels[train, 0].tolist())
     sources = {name for i, name in enumerate(tree.classes[0]) if i in taught and name not in targets}
     if len(sources) < 2:
-        raise ConfigError(f"--target {args.target} leaves {len(sources)} classes with training samples; at least 2 are needed")
+        raise ConfigError(f"`target={args.target}` leaves {len(sources)} classes with training samples; at least 2 are needed")
     if args.top >= len(targets):
-        raise ConfigError(f"--top {args.top} of {len(targets)} new classes is always right; choose fewer, or more classes")
+        raise ConfigError(f"`top={args.top}` of {len(targets)} new classes is always right; choose fewer, or more classes")
     grouping = make_tree(args, tree, sources, targets)
     names, fine = sorted(targets), np.array([*tree.classes[0], ""])[samples.labels[:, 0]]  # the last is for -1
     asked = np.flatnonzero(np.isin(fine, names))
@@ -82,13 +82,13 @@ def target_names(text: str, known: Sequence[str], *, seed: int) -> set[str]:
     if text.isdigit():
         count = int(text)
         if not 2 <= count <= len(known) - 2:
-            raise ConfigError(f"--target {count} of {len(known)} classes: at least 2 new ones, and 2 to learn from")
+            raise ConfigError(f"`target={count}` of {len(known)} classes: at least 2 new ones, and 2 to learn from")
         drawn = draw(known, ["class"] * len(known), lambda *_: count, seed=seed, purpose="lowshot target")
         return {name for name, here in zip(known, drawn, strict=True) if here}
     try:
         lines = Path(text).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--target {text}: neither a number nor a file of class names that can be read ({error})") from None
+        raise ConfigError(f"`target={text}`: neither a number nor a file of class names that can be read ({error})") from None
     names = {line.strip() for line in lines if line.strip()}
     for name in sorted(names - set(known)):
         raise DataError(f"{text}: the data has no class {name!r}: {suggestion(name, known)}")
@@ -114,7 +114,7 @@ def check_counts(names: Sequence[str], classes: Ints, shots: int) -> None:
     if few:
         raise DataError(
             f"{shots} shots need {shots + 1} samples of every new class, one of them to ask; too few of {', '.join(few)}: "
-            "lower --shots, or name other classes in a --target file"
+            "lower `shots`, or name other classes in a `target` file"
         )
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-import yaml
 
 from torchlht import console
 from torchlht.data.reading import read_data
 from torchlht.data.samples import Samples, check_images
-from torchlht.errors import ConfigError, RunError
+from torchlht.errors import ConfigError
 from torchlht.files import write_text, write_yaml
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.lowshot.evaluate import UNTRAINED, Work, check_methods, pretrained_features
@@ -35,7 +31,7 @@ def lowshot(args: LowshotArgs) -> Results:
     Raises:
         LHTError: for whatever is wrong with the options or the data, before anything is written.
     """
-    claim(args)
+    args.claim(SETTINGS, "a measurement")
     samples = read_samples(args)
     protocol = make_protocol(args, samples)
     check_methods(args, protocol.source.hierarchy)
@@ -61,7 +57,7 @@ def read_samples(args: LowshotArgs) -> Samples:
     hierarchy = Hierarchy.read(args.hierarchy, args.level_names()) if args.hierarchy else None
     samples, _ = check_images(read_data(args.data, hierarchy=hierarchy, levels=args.level_names()), args.on_error)
     if samples.images is None and args.freeze:
-        raise ConfigError(f"--freeze is for pictures; {args.data} holds features already")
+        raise ConfigError(f"`freeze` is for pictures; {args.data} holds features already")
     return samples
 
 
@@ -109,23 +105,3 @@ def trained_text(args: LowshotArgs, words: Sequence[str]) -> str:
     slow = "a tenth of it if pretrained" if args.backbone_lr is None else f"{args.backbone_lr:g}"
     batches = f"{epochs} of SGD in batches of {args.batch_size}"
     return f"{', '.join(words)}: {seeds}, {batches}, learning rate {args.lr:g}, of the backbone {slow}."
-
-
-# ---- the directory -------------------------------------------------------------------------------------------------
-
-
-def claim(args: LowshotArgs) -> None:
-    """Refuse a directory that holds something else."""
-    settled = args.out / SETTINGS
-    if settled.is_file() and not args.resume:
-        raise RunError(f"{args.out}: holds a measurement already; add --resume to go on with it, or choose another --out")
-    if settled.is_file() and read_settings(settled) != args.settings():
-        raise RunError(f"{args.out}: was started with other options ({settled}); choose another --out")
-    if not settled.is_file() and args.out.exists() and any(args.out.iterdir()):
-        raise RunError(f"{args.out}: exists and is not empty; choose another --out")
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """The options a measurement was started with."""
-    kept: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return kept

@@ -49,7 +49,7 @@ def name_vectors(names: Sequence[str], file: Path | None = None) -> Floats:
     Raises:
         DataError: for a file that cannot be read, and for names without a word, or without one that it knows, all at once.
     """
-    _refuse([name for name in names if not words(name)], "hold no words, which grouping by name needs; pass --tree data")
+    _refuse([name for name in names if not words(name)], "hold no words, which grouping by name needs; pass `tree=data`")
     return spelled(names) if file is None else looked_up(names, file)
 
 

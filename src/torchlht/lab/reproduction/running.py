@@ -55,9 +55,9 @@ def find_data(experiment: Experiment, args: ReproduceArgs, out: Path) -> str:
     if args.root is None:
         return str(prepared_table(experiment.data))
     if not args.root.exists():
-        raise DataError(f"{args.root}: no such file or folder; --root is the {experiment.data} archive, a table, or an .npz")
+        raise DataError(f"{args.root}: no such file or folder; `root` is the {experiment.data} archive, a table, or an .npz")
     if args.root.is_file() and experiment.pictures and args.root.suffix == ".npz":
-        raise ConfigError(f"{experiment.name} needs pictures: pass the {experiment.data} archive with --root, not features")
+        raise ConfigError(f"{experiment.name} needs pictures: pass the {experiment.data} archive with `root`, not features")
     if args.root.is_file():
         return str(args.root)
     tree = "published" if experiment.data == "cub" else "default"

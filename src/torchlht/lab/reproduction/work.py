@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from torchlht.lab.comparison.contenders import run_name
-from torchlht.lab.options import CommonArgs, CompareArgs, ReproduceArgs
+from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import FROZEN, Arm, Experiment, Part
+from torchlht.learn.options import preset
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ class Reproduction:
             seeds=self.seeds(),
             jobs=self.args.jobs,
             resume=self.args.resume and (self.out / part.name).exists(),
-            common=CommonArgs(**self.common(part)),
+            **self.common(part),
         )
 
     def common(self, part: Part) -> dict[str, Any]:
         """The options of every run of a part."""
         options: dict[str, Any] = {"mask_rounding": "lht", **part.common}
         if self.args.scale == "full":
-            options |= {"preset": "paper", "mask_seed": 10}
+            options = preset("paper") | {"mask_seed": 10} | options
         else:
             options |= part.small
             if not self.features:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.table import Table
 
 from torchlht import console
+from torchlht.commands.base import command
 from torchlht.errors import ConfigError
-from torchlht.lab.options import CompareArgs, ReproduceArgs, ReproduceListArgs
+from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import Experiment, list_experiments
 
 
+@dataclass(frozen=True)
+class ReproduceListArgs:
+    """What there is to reproduce."""
+
+    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
+    """Only names that match, such as *cub*."""
+
+
+@command("reproduce", "many runs")
 def run_reproduce(args: ReproduceArgs) -> None:
-    """Run a table or figure of the paper again, and show it beside the paper's."""
+    """Run a table or figure of the paper again."""
     from torchlht.lab.reproduction.running import reproduce
 
     out = reproduce(args)
@@ -38,8 +51,9 @@ def shown(out: Path) -> Iterator[Table | str]:
     yield f"kept in {out}: {', '.join(path.name for path in sorted(out.iterdir()) if path.is_file())}"
 
 
+@command("reproduce list", "many runs")
 def run_list(args: ReproduceListArgs) -> None:
-    """Every table and figure of the paper, and the command that runs it again."""
+    """List every table and figure of the paper that can be run again."""
     found = list_experiments(args.pattern)
     if not found:
         raise ConfigError(f"no experiment has a name like {args.pattern!r}; lht reproduce list shows them all")

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
 
 from torchlht import console
-from torchlht.answer.exported.write import SUFFIXES, Written, write_exported
-from torchlht.commands.use_options import ExportArgs
+from torchlht.commands.base import StrictArgs, command
 from torchlht.hierarchy.tree import Hierarchy
 
+if TYPE_CHECKING:
+    from torchlht.answer.exported.write import Written
 
+
+@dataclass(frozen=True)
+class ExportArgs(StrictArgs):
+    """A run as one file that runs elsewhere."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A finished run directory, or a model on the hub."""
+    to: Literal["onnx", "torch"] = "onnx"
+    """`onnx`: for onnxruntime and everything else that reads ONNX; `torch`: a torch.export program (.pt2)."""
+    out: Path | None = None
+    """The file to write; RUN.onnx or RUN.pt2 beside the run by default."""
+    confidence: float | None = None
+    """Keep this threshold in the file: answers are then rolled up to the deepest class whose probability reaches it."""
+    risk: float | None = None
+    """Keep the threshold for this share of wrong answers in the file; see `lht predict --help`."""
+
+
+@command("export", "with a trained model")
 def run_export(args: ExportArgs) -> None:
     """Write a run as one file, ONNX or torch.export, with all it needs."""
+    from torchlht.answer.exported.write import SUFFIXES, write_exported
+
     out = args.out or beside(args.run, SUFFIXES[args.to])
     written = write_exported(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)
     console.say(summary(written))

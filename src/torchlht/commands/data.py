@@ -1,47 +1,45 @@
-"""`lht hierarchy show` and `check`, `lht data preview`, `pack`, `prepare`: what comes before training, without torch."""
+"""`lht data preview`, `lht data pack` and `lht data prepare`."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
 
 from torchlht import console
-from torchlht.commands.look_options import HierarchyArgs, PackArgs, PrepareArgs, PreviewArgs
+from torchlht.commands.base import command
+from torchlht.data.options import OnErrorArgs, TreeArgs
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import find_problems
 from torchlht.data.reading import read_data
 from torchlht.data.samples import check_images
-from torchlht.errors import ConfigError, HierarchyError
+from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.prepare import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
 from torchlht.show import terminal
 from torchlht.show.preview import contact_sheet
 
 
-def read_hierarchy(args: HierarchyArgs) -> Hierarchy:
-    """The tree these options name."""
-    return Hierarchy.read(args.file, args.levels.split(",") if args.levels else None)
+@dataclass(frozen=True)
+class PreviewArgs(TreeArgs):
+    """A look at a dataset before training."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
+    out: Path | None = None
+    """The contact sheet to write; preview-DATA.png here by default."""
+    per_class: int = 6
+    """Pictures of each class."""
 
 
-def run_hierarchy_show(args: HierarchyArgs) -> None:
-    """Draw a tree of classes with counts."""
-    console.say(terminal.draw_tree(read_hierarchy(args), args.file.name, args.depth))
-
-
-def run_hierarchy_check(args: HierarchyArgs) -> None:
-    """List every fault of a tree of classes."""
-    try:
-        tree = read_hierarchy(args)
-    except HierarchyError as error:
-        console.notes.print(terminal.faults_text(error.source, error.faults), soft_wrap=True)
-        raise SystemExit(2) from None
-    console.say(f"{args.file}: no problems; {tree.describe()}")
-
-
+@command("data preview", "before training")
 def run_preview(args: PreviewArgs) -> None:
     """Count what is in a dataset and draw a contact sheet by class."""
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=tree, levels=args.levels.split(",") if args.levels else None)
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
     console.say(f"{args.data}   {terminal.samples_summary(samples)}")
     if samples.images is None:
         console.say("features only: no pictures to show")
@@ -56,11 +54,34 @@ def run_preview(args: PreviewArgs) -> None:
     console.say(f"contact sheet: {out}")
 
 
+@dataclass(frozen=True)
+class PackArgs(OnErrorArgs, TreeArgs):
+    """Pictures into tar files that are read from start to end."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """What to pack: a folder of pictures, a .csv/.tsv table, shards, `demo`, or a prepared benchmark such as `cub`."""
+    out: Path
+    """Folder to write, which must not exist yet: shards-000000.tar, …, index.json and hierarchy.json. `lht train` takes it,
+    and so do readers of WebDataset."""
+    size: str | None = None
+    """Largest size of a shard, as in 100MB (the default) or 1GB."""
+    per_shard: int | None = None
+    """Instead of --size: samples of a shard."""
+    seed: int = 0
+    """Of the order of the samples, which is mixed."""
+
+    def _check(self) -> None:
+        if self.size is not None and self.per_shard is not None:
+            raise ConfigError("`size` and `per_shard` both say how large a shard is: pass one of them")
+        self.at_least(1, "per_shard")
+
+
+@command("data pack", "before training")
 def run_pack(args: PackArgs) -> None:
-    """Write pictures into tar shards."""
+    """Pack many pictures into tar shards that are read from start to end."""
     size = None if args.per_shard else parse_size(args.size or "100MB")
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=tree, levels=args.levels.split(",") if args.levels else None)
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
     samples, problems = check_images(samples, args.on_error)
     shards = pack(samples, args.out, size=size, per_shard=args.per_shard, seed=args.seed)
     left_out = f"; left out {console.plural(len(problems), 'unreadable picture')}" if problems else ""
@@ -70,8 +91,31 @@ def run_pack(args: PackArgs) -> None:
     console.say(f"next: lht train {shlex.quote(str(args.out))}")
 
 
+@dataclass(frozen=True)
+class PrepareArgs:
+    """A benchmark from its official archive."""
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """cub, aircraft, aircraft-perturbed, cars, isic2018, ilsvrc-lowshot, cifar100, fashion-mnist or inat2021; `list` says
+    what each holds and where it is had from."""
+    root: Path | None = None
+    """The folder the archive was unpacked in, or the archive's own. Nothing in it is copied or changed."""
+    out: Path | None = None
+    """Folder for the table and the tree; by default one in the cache, where `lht train NAME` finds them."""
+    tree: Literal["default", "published"] = "default"
+    """cub: `published` repeats the error of the tree that published numbers were measured with."""
+    mode: Literal["stale_prior", "renamed", "rewired"] | None = None
+    """aircraft-perturbed: names of families passed around with the old tree for a prior, or without; or models moved."""
+    seed: int = 0
+    """Of the split of isic2018, and of what aircraft-perturbed changes."""
+
+
+@command("data prepare", "before training")
 def run_prepare(args: PrepareArgs) -> None:
-    """Check a benchmark's official archive and write its table and tree, or list the benchmarks."""
+    """Check a benchmark's official archive and make it ready.
+
+    Writes its table and tree; or lists the benchmarks.
+    """
     if args.name == "list":
         console.say(benchmarks_text())
         return

@@ -1,4 +1,4 @@
-"""`lht evaluate`, `lht calibrate`, `lht predict`."""
+"""`lht predict`."""
 
 from __future__ import annotations
 
@@ -9,140 +9,144 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from lightning_fabric import Fabric
+import tyro
 from rich.table import Table
 
 from torchlht import console
-from torchlht.answer.calibration import FEW, Calibration
-from torchlht.answer.calibration import FILE as CALIBRATION
-from torchlht.answer.exported.read import READERS, read_exported
-from torchlht.answer.model import TREE, Model
-from torchlht.answer.named import Answer, Candidate, Named, Wanted, wanted
-from torchlht.answer.predictor import Predictor
-from torchlht.commands.use_options import CalibrateArgs, EvaluateArgs, PredictArgs
-from torchlht.data.pictures import Picture, Problem, find_problems, is_image, picture_at
-from torchlht.data.places import as_place
-from torchlht.data.reading import is_known, read_data, source_of
-from torchlht.data.sources.embeddings import read_features
-from torchlht.errors import ConfigError, DataError
-from torchlht.hierarchy.tree import Hierarchy
-from torchlht.learn.calibrating import calibrate, cross_calibrate
-from torchlht.learn.launching import make_fabric
-from torchlht.measure.evaluation import evaluate
-from torchlht.processes import objects_of_all
-from torchlht.show import terminal
+from torchlht.commands.base import AcceleratorArgs, RuleArgs, StrictArgs, command
+from torchlht.data.options import OnErrorArgs
+from torchlht.errors import DataError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from torchlht.answer.named import Answer, Candidate, Named, Wanted
+    from torchlht.answer.predictor import Predictor
+    from torchlht.data.pictures import Picture, Problem
 
 
-def run_evaluate(args: EvaluateArgs) -> None:
-    """Measure a trained model on its test samples or on other data."""
-    metrics = evaluate(
-        args.run,
-        args.data,
-        split=args.split,
-        rule=args.rule,
-        confidences=args.confidences(),
-        risks=args.risks(),
-        strict=args.strict,
-        on_error=args.on_error,
-        workers=args.workers,
-    )
-    if args.json:
-        print(json.dumps(metrics, indent=1))
-        return
-    console.out.print(terminal.metrics_table(metrics))
-    console.say(terminal.metrics_sentence(metrics))
-    if "answers" in metrics:
-        console.say(
-            "rolled up to the deepest class that is sure enough: share of samples answered at each level, wrong ones of them"
-        )
-        console.out.print(terminal.answers_table(metrics["answers"]))
+@dataclass(frozen=True)
+class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
+    """Predict classes at every level."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run directory, a model on the hub, or what `lht export --to onnx` wrote."""
+    inputs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")] = field(default_factory=list)
+    """Pictures, folders, patterns; a table, shards or `demo` (their test pictures); for a model on features, .npz files with
+    `x`."""
+    format: Literal["table", "csv", "json"] = "table"
+    """How to print the answers."""
+    confidence: float | None = None
+    """Answer with the deepest class whose probability reaches this, such as 0.9."""
+    risk: float | None = None
+    """Answer as deep as possible while at most this share of answers is wrong, such as 0.05: the threshold comes from
+    validation samples, see `lht calibrate`."""
+    only: str | None = None
+    """Only these classes are possible: names of any level, separated by commas, or @FILE with a name on each line."""
+    exclude: str | None = None
+    """These classes are impossible; likewise."""
+    top: int = 1
+    """Candidates per level."""
+    limit: int | None = None
+    """Only the first so many."""
+
+    def _check(self) -> None:
+        self.at_least(1, "top")
+
+    def only_names(self) -> list[str]:
+        """`only` as a list."""
+        return _names(self.only)
+
+    def excluded_names(self) -> list[str]:
+        """`exclude` as a list."""
+        return _names(self.exclude)
 
 
-def run_calibrate(args: CalibrateArgs) -> None:
-    """Fit a run's probabilities to what comes true, on validation samples."""
-    if args.folds is not None and (args.data or args.split):
-        raise ConfigError("--folds is for the run's own training samples: pass it without DATA and --split")
-    if args.folds is not None:
-        found = cross_calibrate(args.run, args.folds, quiet=args.json)
-    else:
-        found = calibrate(args.run, args.data, split=args.split, on_error=args.on_error, workers=args.workers)
-    tree = Hierarchy.read(Path(args.run) / TREE)
-    if args.json:
-        print(json.dumps(found.to_dict(tree), indent=1))
-        return
-    console.say(calibration_text(found, tree))
-    console.say(f"kept in {Path(args.run) / CALIBRATION} · next: lht predict {args.run} FILE… --confidence 0.9")
-
-
-def calibration_text(found: Calibration, tree: Hierarchy) -> str:
-    """Temperatures, and what can be promised."""
-    few = {k: "" if found.samples[k] >= FEW else " (too few labels)" for k in tree.top_down}
-    temperatures = "  ".join(f"{tree.levels[k]} {found.temperatures[k]:.2f}{few[k]}" for k in tree.top_down)
-    labels = " · ".join(f"{tree.levels[k]} {found.samples[k]:,}" for k in tree.top_down)
-    lowest = found.risks["own"].lowest_risk()
-    risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
-    return f"temperatures: {temperatures}\nfitted to labels of the {found.source}: {labels}; {risk}"
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 BATCH = 64  # samples at a time, by one of the processes that predict together
 
 
+@command("predict", "with a trained model")
 def run_predict(args: PredictArgs) -> None:
-    """Predict classes at every level for pictures, folders or features. Processes share the work; the first one prints."""
-    fabric = make_fabric("cpu")
-    model = load_predictor(args.run)
+    """Predict classes at every level for pictures, folders or features.
+
+    Processes share the work; the first one prints.
+    """
+    from torchlht.answer.named import wanted
+    from torchlht.data.sources.embeddings import read_features
+    from torchlht.learn.launching import make_fabric
+
+    fabric = make_fabric(args.accelerator)
+    model = load_predictor(args.run).on(fabric.device)
     restricted = bool(args.only or args.exclude)
     asked = wanted(args.confidence, args.risk, args.rule, model.calibration, restricted=restricted, strict=args.strict)
     if asked.promise is None and not restricted:
         asked = model.wanted  # an exported model may bring a threshold along
-    ways: dict[str, Any] = {
-        "top": args.top,
-        "rule": args.rule,
-        "only": args.only_names(),
-        "exclude": args.excluded_names(),
-    }
     if model.preprocess is None:
         files: list[Any] = [read_features(Path(str(file)))[: args.limit] for file in expand(args.inputs, want_images=False)]
     else:
-        files = [readable(fabric, expand(args.inputs, want_images=True)[: args.limit], args.on_error)]
+        files = [expand(args.inputs, want_images=True)[: args.limit]]
     blocks = [(one[i : i + BATCH], i) for one in files for i in range(0, len(one), BATCH)]
-    found = predict_blocks(fabric, model, blocks, ways)
+    how = {"top": args.top, "rule": args.rule, "only": args.only_names(), "exclude": args.excluded_names()}
+    found, unreadable = predict_blocks(fabric, model, blocks, how)
+    if unreadable and args.on_error != "skip":
+        first, count = unreadable[0], sum(map(len, files))
+        raise DataError(
+            f"{len(unreadable)} of {count} pictures cannot be read, the first is {first.path} ({first.reason}); "
+            "pass `on_error=skip`"
+        )
     if fabric.is_global_zero:
+        for problem in unreadable:
+            console.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
         {"table": print_table, "csv": print_csv, "json": print_json}[args.format](found, asked)
 
 
-def predict_blocks(fabric: Fabric, model: Predictor, blocks: Sequence[tuple[Any, int]], ways: dict[str, Any]) -> list[Named]:
-    """Answers in the order of the inputs, in the first process; the others get nothing. Each takes every so-manieth block.
+def predict_blocks(
+    fabric: Fabric, model: Predictor, blocks: Sequence[tuple[Any, int]], how: dict[str, Any]
+) -> tuple[list[Named], list[Problem]]:
+    """Answers, and pictures that cannot be read, in the order of the inputs. Processes take blocks in turn.
 
     Args:
         fabric: the processes.
         model: what answers.
         blocks: some inputs, and the number of the first of them where they are rows of features.
-        ways: how to answer.
+        how: how to answer, see `Predictor.predict`.
     """
-    mine: list[list[Named]] = []
+    from torchlht.processes import objects_of_all
+
+    mine: list[tuple[list[Named], list[Problem]]] = []
     for inputs, first in blocks[fabric.global_rank :: fabric.world_size]:
-        answers = model.predict(inputs, batch_size=BATCH, **ways)
+        unreadable: list[Problem] = []
+        answers = model.predict(inputs, batch_size=BATCH, unreadable=unreadable, **how)
         if model.preprocess is None:
             answers = [dataclasses.replace(named, source=f"row {first + i}") for i, named in enumerate(answers)]
-        mine.append(answers)
+        mine.append((answers, unreadable))
     everyone = objects_of_all(mine)
-    if not fabric.is_global_zero:
-        return []
     in_order = [everyone[i % fabric.world_size][i // fabric.world_size] for i in range(len(blocks))]
-    return [named for answers in in_order for named in answers]
+    return [named for answers, _ in in_order for named in answers], [problem for _, some in in_order for problem in some]
 
 
 def load_predictor(name: str) -> Predictor:
     """A run, or a file that a run was exported to."""
+    from torchlht.answer.exported.read import READERS, read_exported
+    from torchlht.answer.model import Model
+
     return read_exported(name) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
 
 
 def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
     """Pictures, or files of features, named by paths, folders, patterns and datasets, in order."""
+    from torchlht.data.pictures import is_image, picture_at
+    from torchlht.data.places import as_place
+    from torchlht.data.reading import is_known, source_of
+
     if not inputs:
         raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
     files: list[Picture] = []
@@ -165,25 +169,11 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
 
 def test_pictures(name: str) -> list[Picture]:
     """The test pictures of a dataset, or all of them when it has no test part."""
+    from torchlht.data.reading import read_data
+
     samples = read_data(name)
     chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
     return [samples.images[i] for i in chosen] if samples.images else []
-
-
-def readable(fabric: Fabric, pictures: list[Picture], on_error: str) -> list[Picture]:
-    """The pictures that can be read; refuses, or goes on without the others. Each process looks at some of them."""
-    parts = objects_of_all(find_problems(pictures[fabric.global_rank :: fabric.world_size]))
-    place = {str(picture): i for i, picture in enumerate(pictures)}
-    problems: list[Problem] = sorted((problem for part in parts for problem in part), key=lambda problem: place[problem.path])
-    if problems and on_error != "skip":
-        first = f"{problems[0].path} ({problems[0].reason})"
-        raise DataError(
-            f"{len(problems)} of {len(pictures)} pictures cannot be read, the first is {first}; pass --on-error skip"
-        )
-    for problem in problems if fabric.is_global_zero else ():
-        console.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
-    bad = {problem.path for problem in problems}
-    return [picture for picture in pictures if str(picture) not in bad]
 
 
 # ---- printing ------------------------------------------------------------------------------------------------------

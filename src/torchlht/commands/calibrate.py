@@ -1,0 +1,72 @@
+"""`lht calibrate`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from torchlht import console
+from torchlht.commands.base import AskingArgs, command
+from torchlht.data.options import OnErrorArgs
+from torchlht.errors import ConfigError
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.vocabulary import Split
+
+if TYPE_CHECKING:
+    from torchlht.answer.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class CalibrateArgs(AskingArgs, OnErrorArgs):
+    """Fit a run's probabilities to what comes true."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run directory; calibration.json is written into it."""
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
+    """Labelled samples that it was not trained on; the run's own validation samples by default."""
+    split: Split | None = None
+    """Which part of the data; val by default, and all of data that has no validation part."""
+    folds: int | None = None
+    """Without validation samples: train again so many times, each time without one part of the training samples, and learn
+    from what is said of that."""
+    json: bool = False
+    """Print what was found as JSON."""
+
+
+@command("calibrate", "with a trained model")
+def run_calibrate(args: CalibrateArgs) -> None:
+    """Fit a run's probabilities to what comes true, on validation samples."""
+    from torchlht.answer.calibration import FILE
+    from torchlht.answer.model import TREE
+    from torchlht.learn.calibrating import calibrate, cross_calibrate
+
+    if args.folds is not None and (args.data or args.split):
+        raise ConfigError("`folds` is for the run's own training samples: pass it without DATA and `split`")
+    if args.folds is not None:
+        found = cross_calibrate(args.run, args.folds, quiet=args.json)
+    else:
+        found = calibrate(
+            args.run, args.data, split=args.split, on_error=args.on_error, workers=args.workers, device=args.accelerator
+        )
+    tree = Hierarchy.read(Path(args.run) / TREE)
+    if args.json:
+        print(json.dumps(found.to_dict(tree), indent=1))
+        return
+    console.say(calibration_text(found, tree))
+    console.say(f"kept in {Path(args.run) / FILE} · next: lht predict {args.run} FILE… --confidence 0.9")
+
+
+def calibration_text(found: Calibration, tree: Hierarchy) -> str:
+    """Temperatures, and what can be promised."""
+    from torchlht.answer.calibration import FEW
+
+    few = {k: "" if found.samples[k] >= FEW else " (too few labels)" for k in tree.top_down}
+    temperatures = "  ".join(f"{tree.levels[k]} {found.temperatures[k]:.2f}{few[k]}" for k in tree.top_down)
+    labels = " · ".join(f"{tree.levels[k]} {found.samples[k]:,}" for k in tree.top_down)
+    lowest = found.risks["own"].lowest_risk()
+    risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
+    return f"temperatures: {temperatures}\nfitted to labels of the {found.source}: {labels}; {risk}"

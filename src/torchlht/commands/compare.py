@@ -1,0 +1,18 @@
+"""`lht compare`."""
+
+from __future__ import annotations
+
+from torchlht import console
+from torchlht.commands.base import command
+from torchlht.lab.options import CompareArgs
+
+
+@command("compare", "many runs")
+def run_compare(args: CompareArgs) -> None:
+    """Train several methods alike and say which differences are real."""
+    from torchlht.lab.comparison.grid import compare
+    from torchlht.lab.comparison.results import shown_results
+
+    compare(args)
+    for part in shown_results(args.out, args.data):
+        console.say(part)

@@ -1,0 +1,81 @@
+"""`lht evaluate`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from torchlht import console
+from torchlht.commands.base import AskingArgs, RuleArgs, StrictArgs, command
+from torchlht.data.options import OnErrorArgs
+from torchlht.errors import ConfigError
+from torchlht.show import terminal
+from torchlht.vocabulary import Split
+
+
+@dataclass(frozen=True)
+class EvaluateArgs(RuleArgs, StrictArgs, AskingArgs, OnErrorArgs):
+    """Measure a trained model."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run directory, or a model on the hub."""
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
+    """What to measure it on; the run's own data by default."""
+    split: Split = "test"
+    """Which part of the data."""
+    confidence: str | None = None
+    """Also measure answers rolled up to the deepest class with these calibrated probabilities: 0.5,0.9,0.99."""
+    risk: str | None = None
+    """Also measure answers rolled up so far that at most these shares of them are wrong: 0.01,0.05."""
+    json: bool = False
+    """Print all metrics as JSON."""
+
+    def confidences(self) -> list[float]:
+        """`confidence` as numbers."""
+        return _shares("confidence", self.confidence)
+
+    def risks(self) -> list[float]:
+        """`risk` as numbers."""
+        return _shares("risk", self.risk)
+
+
+def _shares(name: str, text: str | None) -> list[float]:
+    try:
+        values = [float(value) for value in (text or "").split(",") if value.strip()]
+    except ValueError:
+        raise ConfigError(f"`{name}` is {text!r}: numbers from 0 to 1, separated by commas") from None
+    if not all(0 <= value <= 1 for value in values):
+        raise ConfigError(f"`{name}` is {text!r}: numbers from 0 to 1, separated by commas")
+    return values
+
+
+@command("evaluate", "with a trained model")
+def run_evaluate(args: EvaluateArgs) -> None:
+    """Measure a trained model on its test samples or on other data."""
+    from torchlht.measure.evaluation import evaluate
+
+    metrics = evaluate(
+        args.run,
+        args.data,
+        split=args.split,
+        rule=args.rule,
+        confidences=args.confidences(),
+        risks=args.risks(),
+        strict=args.strict,
+        on_error=args.on_error,
+        workers=args.workers,
+        device=args.accelerator,
+    )
+    if args.json:
+        print(json.dumps(metrics, indent=1))
+        return
+    console.out.print(terminal.metrics_table(metrics))
+    console.say(terminal.metrics_sentence(metrics))
+    if "answers" in metrics:
+        console.say(
+            "rolled up to the deepest class that is sure enough: share of samples answered at each level, wrong ones of them"
+        )
+        console.out.print(terminal.answers_table(metrics["answers"]))

@@ -1,0 +1,53 @@
+"""`lht report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from torchlht import console
+from torchlht.commands.base import AskingArgs, command
+from torchlht.vocabulary import Split
+
+
+@dataclass(frozen=True)
+class ReportArgs(AskingArgs):
+    """A page about a run."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A finished run directory."""
+    compare: tuple[str, ...] = ()
+    """Other runs on the same tree to stand beside it, such as a baseline."""
+    out: Path | None = None
+    """Folder for report.html and the pictures; RUN/report by default."""
+    split: Split = "test"
+    """The samples it is about."""
+    images: int = 6
+    """How many pictures Grad-CAM looks at, and worst mistakes are shown."""
+    attributes: Path | None = None
+    """Attributes of the finest classes, a line of numbers each, or the folder CUB_200_2011; found by itself beside a prepared
+    CUB."""
+
+
+@command("report", "with a trained model")
+def run_report(args: ReportArgs) -> None:
+    """Write a page about a run: figures, mistakes, what it looks at."""
+    from torchlht.show.page import make_report
+
+    made = make_report(
+        args.run,
+        compare=args.compare,
+        out=args.out,
+        split=args.split,
+        images=args.images,
+        attributes=args.attributes,
+        workers=args.workers,
+        device=args.accelerator,
+    )
+    for sentence in made.missing:
+        console.say(f"left out: {sentence}")
+    size = made.path.stat().st_size / 1e6
+    console.say(f"{made.path}   {size:.1f} MB · {console.plural(made.figures, 'figure')} · {made.seconds:.0f} s")

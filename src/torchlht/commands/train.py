@@ -1,0 +1,31 @@
+"""`lht train`."""
+
+from __future__ import annotations
+
+from torchlht import console
+from torchlht.commands.base import command
+from torchlht.learn.options import TrainArgs
+from torchlht.show import terminal
+
+
+@command("train", "training")
+def run_train(args: TrainArgs) -> None:
+    """Train a hierarchical classifier on partly labelled data."""
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+    from torchlht.answer.runs import read_metrics
+    from torchlht.learn.training import train
+
+    run = train(args)
+    if getattr(rank_zero_only, "rank", 0):  # of several processes, the first speaks
+        return
+    metrics = read_metrics(run)
+    rule = metrics["selection"]
+    chosen = "fitted at once" if rule["rule"] == "at once" else f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']})"
+    if "levels" in metrics:
+        console.out.print(terminal.metrics_table(metrics))
+        console.say(terminal.metrics_sentence(metrics))
+        chosen += ", measured on test samples"
+    console.say(f"{chosen} · kept in {run}")
+    inputs = "demo --limit 5" if args.data == "demo" else "FILE…"
+    console.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")

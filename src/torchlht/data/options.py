@@ -1,0 +1,202 @@
+"""Groups of options that say which samples there are: how data is read, split, masked and made faulty on purpose.
+
+A command's options inherit the groups it needs, so that an option is declared, explained and checked once. Quick to import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_type_hints
+
+import tyro
+
+from torchlht.errors import ConfigError
+from torchlht.vocabulary import OnError, Perturb, Rounding, Select
+
+if TYPE_CHECKING:
+    from torchlht.data.samples import Faults, Mask
+
+
+def refuse(wrong: bool, sentence: str) -> None:
+    """Raise ConfigError with a sentence when something is wrong."""
+    if wrong:
+        raise ConfigError(sentence)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all groups share: each checks its own fields in `_check`, and a file has them as plain values."""
+
+    def __post_init__(self) -> None:
+        for group in reversed(type(self).__mro__):
+            if "_check" in vars(group):
+                vars(group)["_check"](self)
+
+    def at_least(self, least: int, *names: str) -> None:
+        """Raise ConfigError for a number that is given and lower."""
+        for name in names:
+            value = getattr(self, name)
+            rule = f"at least {least}" if least else "it must not be negative"
+            refuse(value is not None and value < least, f"`{name}` is {value}: {rule}")
+
+    def below_one(self, what: str, *names: str) -> None:
+        """Raise ConfigError for a number that is given and not from 0 to below 1; `what` it is, such as a share."""
+        for name in names:
+            value = getattr(self, name)
+            refuse(value is not None and not 0 <= value < 1, f"`{name}` is {value}: {what} from 0 to below 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        return {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`. Keys of other groups are passed over, and one that is missing has its default."""
+        known = {name: values[name] for name in (f.name for f in dataclasses.fields(cls)) if name in values}
+        return cls(**{name: _unplain(known[name], hint) for name, hint in get_type_hints(cls).items() if name in known})
+
+
+def plain(value: Any) -> Any:
+    """A value as configuration files have it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _unplain(value: Any, hint: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return Path(value) if value is not None and Path in (hint, *get_args(hint)) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeArgs(Options):
+    """The tree that data is read with."""
+
+    hierarchy: Path | None = None
+    """A tree to read the data with (.csv, .json, .yaml); by default it is put together from the data."""
+    levels: str | None = None
+    """Level names coarse → fine, as in order,family,species: they choose a table's columns and name a folder's levels."""
+
+    def level_names(self) -> list[str] | None:
+        """`levels` as a list, coarse → fine."""
+        return [name.strip() for name in self.levels.split(",")] if self.levels else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnErrorArgs(Options):
+    """What cannot be read."""
+
+    on_error: OnError = "refuse"
+    """What to do about pictures that cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskArgs(Options):
+    """How labels are hidden. Which share of them is another matter: a command has one, or several."""
+
+    mask_levels: int = 1
+    """How many of the finest levels --mask hides."""
+    mask_rounding: Rounding = "nominal"
+    """How many labels a class keeps: `nominal` round, `lht` int + 1, `hrn` ceil."""
+    mask_minimum: int = 1
+    """Labels kept in every class whatever --mask."""
+    mask_seed: int | None = None
+    """Which labels are hidden; the run's seed by default."""
+
+    def _check(self) -> None:
+        self.mask_of(0.0, 0)
+
+    def mask_of(self, ratio: float, seed: int) -> Mask:
+        """The mask that hides a share of the finest labels, in a run with this seed."""
+        from torchlht.data.samples import Mask
+
+        seed = seed if self.mask_seed is None else self.mask_seed
+        return Mask(ratio, self.mask_levels, self.mask_rounding, self.mask_minimum, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultArgs(Options):
+    """Faults made on purpose."""
+
+    perturb: Perturb = "none"
+    """Perturb the tree, to measure what that does. Finest classes under wrong parents: `rewired`, labels follow; `stale`, in
+    the tree alone. Names exchanged at the second finest level: `renamed`, in tree and labels; `stale_prior`, in the labels
+    alone."""
+    perturb_share: float = 0.0
+    """Share of the classes that --perturb moves or renames."""
+    prior: Path | None = None
+    """A tree that methods are given as the known one although the labels have another: the same levels and classes, other
+    parents. For trees that went out of date, and for measuring what a wrong tree costs."""
+    label_noise: float = 0.0
+    """Share of the training samples without a finest label whose other labels are replaced by wrong ones."""
+
+    def _check(self) -> None:
+        self.faults_of(0)
+
+    def faults_of(self, seed: int) -> Faults | None:
+        """The faults that are asked for, in a run with this seed; what makes them is installed as a plugin."""
+        from torchlht.plugins import plugins
+
+        if self.perturb == "none" and not self.perturb_share and not self.label_noise:
+            return None
+        makers = plugins("torchlht.faults").values()
+        refuse(not makers, "`perturb` and `label_noise` need a plugin of the group torchlht.faults, and none is installed")
+        found: Faults = next(iter(makers))(self.perturb, self.perturb_share, self.label_noise, seed)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitArgs(Options):
+    """What is set aside."""
+
+    test_share: float = 0.2
+    """Share set aside for testing when the data has no test part of its own."""
+    select: Select = "last"
+    """Which epoch is kept: the last, or the best mean accuracy on validation samples. Never anything on test samples."""
+    val: float | None = None
+    """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
+
+    def _check(self) -> None:
+        self.below_one("a share", "test_share", "val")
+        refuse(self.select == "best" and self.val == 0, "`select=best` needs validation samples, but `val` is 0")
+
+
+@dataclass(frozen=True)
+class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
+    """The samples of one run."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
+    """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, a prepared benchmark such as `cub`, or shards:
+    their folder, a pattern such as birds/shards-{000000..000099}.tar, or an address such as s3://bucket/birds."""
+    _: KW_ONLY
+    mask: float = 0.0
+    """Hide the finest label on this share of the training samples, class by class."""
+    fold: str | None = None
+    """Instead of --val: set aside one of N equal parts of the training samples, as in 2/5, so that N runs cover them all."""
+    seed: int = 0
+    """Of initial weights, order, augmentation and, unless --mask-seed says otherwise, the mask."""
+
+    def _check(self) -> None:
+        refuse(bool(self.fold and self.val), "`fold` and `val` both set validation samples aside: pass one of them")
+        self.make_mask()  # checks its own options
+        self.fold_numbers()
+
+    def make_mask(self) -> Mask:
+        """The mask these options describe."""
+        return self.mask_of(self.mask, self.seed)
+
+    def make_faults(self) -> Faults | None:
+        """The faults these options ask for, if any."""
+        return self.faults_of(self.seed)
+
+    def fold_numbers(self) -> tuple[int, int] | None:
+        """`fold` as the number of a part, from 0, and how many there are."""
+        if self.fold is None:
+            return None
+        part, slash, parts = self.fold.partition("/")
+        if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts) and int(parts) > 1):
+            raise ConfigError(f"`fold` is {self.fold!r}: a part of several, as in 2/5")
+        return int(part) - 1, int(parts)
