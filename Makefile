@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Compiled once and kept, not anew in every process: imports are a good part of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check unit bench clean
+.PHONY: setup demo test check unit bench mutants clean
 
 setup: $(READY)
 
@@ -33,6 +33,10 @@ bench: $(READY)  ## speed and memory as ratios against a named rival, in one run
 	$(BIN)/python benchmarks/head.py
 	$(BIN)/python benchmarks/scale.py --growth
 	$(BIN)/python benchmarks/pipeline.py
+
+mutants: $(READY)  ## faults put into the code one by one: how many do tests notice? An hour on one core
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt 'mutmut>=3.8'
+	$(BIN)/python benchmarks/mutants.py
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
