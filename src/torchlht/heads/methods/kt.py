@@ -5,10 +5,9 @@
 
 What is known of the finer levels so takes part in every coarser one. There is no neck: heads read the features as given.
 
-New layers start from noise with a standard deviation of 0.0001, as in the released network; its fc_1 is that of a trained one,
-where here it is as new as the others. Three such layers in a row pass so little on that coarse levels hardly move at first,
-which the published 30,000 steps afford and a short training does not. By default the two upper ones therefore start at the
-identity, plus that noise: a coarse level begins as its own plain head.
+Layers start from noise with a standard deviation of 0.0001, as the new ones of the released network. Three of these in a row
+pass so little on that coarse levels hardly move at first, which 30,000 steps afford and a short training does not. By default
+the two upper ones therefore start at the identity, plus that noise: a coarse level begins as its own plain head.
 """
 
 from __future__ import annotations

@@ -5,9 +5,7 @@
 Both layers start at the identity. In a step every class to learn from is given by one of its activations, or, three times in
 ten, by their mean; from these all weights are predicted, and cross-entropy is taken of an activation of each class, as it is,
 that is drawn anew and may be the same one. Its length sets how sharp the softmax is: features of unit length teach little.
-
-The released network is a small one for another dataset, trained for 12,500 steps at a learning rate of 0.001: on features of
-other widths, in fewer and longer steps, this is an extrapolation.
+The released network is a small one, trained for 12,500 steps at a learning rate of 0.001; this one takes fewer and longer ones.
 """
 
 from __future__ import annotations
