@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchlht.metrics import CalibrationError, FullPathAccuracy, HierarchicalOverlap, Inconsistency, Ratio
+from torchlht.measure.metrics import CalibrationError, FullPathAccuracy, HierarchicalOverlap, Inconsistency, Ratio
 from trees import paths, random_hierarchy
 
 MANY = 2**24  # float32 does not know the number after this one
