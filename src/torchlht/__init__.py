@@ -11,11 +11,15 @@ Names are imported when they are first used, so that the command line answers at
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from torchlht.answer.model import Model as Model
     from torchlht.answer.model import load as load
+    from torchlht.answer.named import Answer as Answer
     from torchlht.data.reading import read_data as read_data
     from torchlht.data.samples import Mask as Mask
     from torchlht.data.samples import Samples as Samples
@@ -37,48 +41,55 @@ if TYPE_CHECKING:
     from torchlht.hierarchy.tree import Hierarchy as Hierarchy
     from torchlht.lab.comparison.grid import compare as compare
     from torchlht.lab.options import CompareArgs as CompareArgs
+    from torchlht.learn.calibrating import calibrate as calibrate
     from torchlht.learn.options import TrainArgs as TrainArgs
     from torchlht.learn.training import train as train
     from torchlht.measure.evaluation import evaluate as evaluate
     from torchlht.measure.metrics import HierarchyMetrics as HierarchyMetrics
+    from torchlht.show.page import report as report
 
 _HOMES = {
-    "BackboneError": "errors",
-    "CompareArgs": "lab.options",
-    "ConfigError": "errors",
-    "DataError": "errors",
-    "DivergedError": "errors",
-    "Hierarchy": "hierarchy.tree",
-    "HierarchyError": "errors",
-    "HierarchyMetrics": "measure.metrics",
-    "LHTError": "errors",
-    "LHTHead": "heads.methods.lht",
-    "Mask": "data.masking",
-    "Method": "heads.method",
-    "MissingExtraError": "errors",
-    "Model": "answer.model",
-    "Prediction": "heads.prediction",
-    "RunError": "errors",
-    "Samples": "data.samples",
-    "TrainArgs": "learn.options",
-    "compare": "lab.comparison.grid",
-    "create_method": "heads.method",
-    "decide": "heads.rules",
-    "evaluate": "measure.evaluation",
-    "list_methods": "heads.method",
-    "load": "answer.model",
-    "read_data": "data.reading",
-    "register": "heads.method",
-    "train": "learn.training",
+    "Answer": "torchlht.answer.named",
+    "BackboneError": "torchlht.errors",
+    "CompareArgs": "torchlht.lab.options",
+    "ConfigError": "torchlht.errors",
+    "DataError": "torchlht.errors",
+    "DivergedError": "torchlht.errors",
+    "Hierarchy": "torchlht.hierarchy.tree",
+    "HierarchyError": "torchlht.errors",
+    "HierarchyMetrics": "torchlht.measure.metrics",
+    "LHTError": "torchlht.errors",
+    "LHTHead": "torchlht.heads.methods.lht",
+    "Mask": "torchlht.data.samples",
+    "Method": "torchlht.heads.method",
+    "MissingExtraError": "torchlht.errors",
+    "Model": "torchlht.answer.model",
+    "Prediction": "torchlht.heads.prediction",
+    "RunError": "torchlht.errors",
+    "Samples": "torchlht.data.samples",
+    "TrainArgs": "torchlht.learn.options",
+    "calibrate": "torchlht.learn.calibrating",
+    "compare": "torchlht.lab.comparison.grid",
+    "create_method": "torchlht.heads.method",
+    "decide": "torchlht.heads.rules",
+    "evaluate": "torchlht.measure.evaluation",
+    "list_methods": "torchlht.heads.method",
+    "load": "torchlht.answer.model",
+    "read_data": "torchlht.data.reading",
+    "register": "torchlht.heads.method",
+    "report": "torchlht.show.page",
+    "train": "torchlht.learn.training",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(["__version__", *_HOMES])
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.metadata.version("torchlht")
     if name not in _HOMES:
         raise AttributeError(f"module 'torchlht' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"torchlht.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

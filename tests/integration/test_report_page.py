@@ -16,7 +16,7 @@ from torchlht.cli import main
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import train
-from torchlht.show.page import write_report
+from torchlht.show.page import report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for method in ("lht", "flat"):
             options = {"backbone": "small", "epochs": 2, "batch_size": 16, "image_size": 16, "val": 0.3}
             train(TrainArgs(str(root / "birds.csv"), out=root / method, method=method, quiet=True, track=False, **options))
-        write_report(root / "lht", compare=[root / "flat"], images=2)
+        report(root / "lht", compare=[root / "flat"], images=2)
         yield root
 
 
@@ -188,7 +188,7 @@ def test_a_single_level_and_labels_that_are_missing(tmp_path: Path) -> None:
     run = train(
         TrainArgs(str(tmp_path / "flat.npz"), out=tmp_path / "run", epochs=1, option={"width": 8}, quiet=True, track=False)
     )
-    text = write_report(run, images=0).read_text()
+    text = report(run, images=0).path.read_text()
     assert "The tree has a single level" in text
     assert "None was asked for (--images 0)." in text
     assert "For " not in text.split("</header>")[0]  # one level cannot disagree
@@ -199,20 +199,20 @@ def test_runs_that_cannot_be_reported_on(
 ) -> None:
     other = train(TrainArgs(str(embeddings), out=tmp_path / "run", epochs=1, option={"width": 12}, quiet=True, track=False))
     with pytest.raises(ConfigError, match=r"another tree \(order 2 › family 4 › species 6\) than"):
-        write_report(made / "lht", compare=[other])
+        report(made / "lht", compare=[other])
     with pytest.raises(ConfigError, match="names a run twice"):
-        write_report(made / "lht", compare=[made / "lht"])
+        report(made / "lht", compare=[made / "lht"])
     with pytest.raises(RunError, match="no such run directory"):
-        write_report(tmp_path / "nowhere")
+        report(tmp_path / "nowhere")
     with pytest.raises(DataError, match="no samples in its val part"):
-        write_report(other, split="val")
+        report(other, split="val")
     with pytest.raises(ConfigError, match="images is -1"):
-        write_report(other, images=-1)
+        report(other, images=-1)
     with pytest.raises(DataError, match="no such file"):
-        write_report(other, attributes=tmp_path / "none.txt")
+        report(other, attributes=tmp_path / "none.txt")
     (other / "metrics.json").unlink()
     with pytest.raises(RunError, match="has not finished"):
-        write_report(other)
+        report(other)
     with pytest.raises(SystemExit) as stop:
         main(["report", str(tmp_path / "nowhere")])
     assert stop.value.code == 2

@@ -15,7 +15,7 @@ from PIL import Image
 
 from torchlht.data.pictures import FilePicture
 from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples, draw, draw_fold, draw_share, hold_out_test, with_split
+from torchlht.data.samples import Samples, choose_fold, choose_share, choose_some, hold_out_test, with_split
 from torchlht.data.sources.embeddings import read_features
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.tree import Hierarchy
@@ -662,19 +662,21 @@ def test_a_draw_takes_the_count_of_each_stratum_whatever_the_order(
     strata: list[str], seed: int, wanted: int, data: st.DataObject
 ) -> None:
     keys = [f"{i}.jpg" for i in range(len(strata))]
-    chosen = draw(keys, strata, lambda _, n: min(wanted, n), seed=seed, purpose="p")
+    chosen = choose_some(keys, strata, lambda _, n: min(wanted, n), seed=seed, purpose="p")
     for stratum in set(strata):
         inside = [chosen[i] for i, s in enumerate(strata) if s == stratum]
         assert sum(inside) == min(wanted, len(inside))
     order = data.draw(st.permutations(range(len(keys))))
-    again = draw([keys[i] for i in order], [strata[i] for i in order], lambda _, n: min(wanted, n), seed=seed, purpose="p")
+    again = choose_some(
+        [keys[i] for i in order], [strata[i] for i in order], lambda _, n: min(wanted, n), seed=seed, purpose="p"
+    )
     assert again.tolist() == [chosen[i] for i in order]
 
 
 def test_a_draw_depends_on_the_seed_and_the_purpose() -> None:
     keys = [str(i) for i in range(60)]
     draws = [
-        draw(keys, ["all"] * 60, lambda _, n: n // 2, seed=seed, purpose=purpose).tolist()
+        choose_some(keys, ["all"] * 60, lambda _, n: n // 2, seed=seed, purpose=purpose).tolist()
         for seed, purpose in [(0, "mask"), (1, "mask"), (0, "val"), (1, "val")]
     ]
     assert len({tuple(d) for d in draws}) == 4
@@ -684,20 +686,20 @@ def test_a_draw_depends_on_the_seed_and_the_purpose() -> None:
 @settings(max_examples=25, deadline=None)
 def test_a_share_is_stratified_and_leaves_one_of_each_stratum_behind(sizes: list[int], share: float, seed: int) -> None:
     samples = make(sizes, unlabelled=3)
-    chosen = draw_share(samples, np.arange(len(samples)), share, seed=seed, purpose="val")
+    chosen = choose_share(samples, np.arange(len(samples)), share, seed=seed, purpose="val")
     assert (np.diff(chosen) > 0).all(), "positions are ascending"
     assert (samples.labels[chosen, 0] >= 0).all(), "what has no label is not drawn"
     taken = np.bincount(samples.labels[chosen, 0], minlength=len(sizes))
     for n, got in zip(sizes, taken, strict=True):
         assert got <= n - 1
         assert min(np.floor(n * share), n - 1) <= got <= np.ceil(n * share)
-    assert draw_share(samples, np.arange(len(samples)), share, seed=seed, purpose="val").tolist() == chosen.tolist()
+    assert choose_share(samples, np.arange(len(samples)), share, seed=seed, purpose="val").tolist() == chosen.tolist()
 
 
 def test_a_share_is_drawn_only_among_those_offered() -> None:
     samples = make([10, 10])
     among = np.array([1, 3, 5, 7, 11, 13, 15, 17])
-    chosen = draw_share(samples, among, 0.5, seed=0, purpose="val")
+    chosen = choose_share(samples, among, 0.5, seed=0, purpose="val")
     assert set(chosen.tolist()) < set(among.tolist())
     assert np.bincount(samples.labels[chosen, 0]).tolist() == [2, 2]
 
@@ -705,7 +707,7 @@ def test_a_share_is_drawn_only_among_those_offered() -> None:
 def test_a_share_of_small_strata_comes_out_right_in_total() -> None:
     samples = make([4] * 500)
     among = np.arange(2000)
-    totals = [len(draw_share(samples, among, 0.1, seed=seed, purpose="val")) for seed in range(3)]
+    totals = [len(choose_share(samples, among, 0.1, seed=seed, purpose="val")) for seed in range(3)]
     assert all(abs(total - 200) < 45 for total in totals), "4 standard deviations of 500 coins of 0.4"
     assert len(set(totals)) > 1
 
@@ -752,7 +754,7 @@ def test_folds_are_disjoint_stratified_and_hold_all_but_what_stands_alone(home: 
     pictures(home, *(f"{i}.png" for i in range(21)))
     samples = read_data(table(home, "\n".join(["path,order,family,species", *rows, "20.png,Gaviiformes,Gaviidae,Common Loon"])))
     among = np.arange(21)
-    parts = [draw_fold(samples, among, i, 5, seed=3) for i in range(5)]
+    parts = [choose_fold(samples, among, i, 5, seed=3) for i in range(5)]
     assert sorted(np.concatenate(parts).tolist()) == list(range(20))  # the only loon always stays behind
     assert all((part % 2).sum() == 2 and len(part) == 4 for part in parts)
-    assert not np.array_equal(parts[0], draw_fold(samples, among, 0, 5, seed=4))
+    assert not np.array_equal(parts[0], choose_fold(samples, among, 0, 5, seed=4))

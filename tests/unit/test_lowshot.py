@@ -510,7 +510,7 @@ def test_equal_scores_count_by_their_chance():
 
 
 def test_ppa_predicts_unit_weights_from_unit_activations_by_two_layers():
-    predictor = ppa.Predictor(4)
+    predictor = ppa.WeightPredictor(4)
     rng = np.random.default_rng(0)
     for parameter in predictor.parameters():
         parameter.data = normal(rng, *parameter.shape, dtype=torch.float32)
@@ -528,7 +528,7 @@ def test_untrained_ppa_on_features_that_are_never_negative_is_the_rule_of_neares
     classes = np.arange(20) % 5
     x = rng.random(size=(20, 6)).astype(np.float32)
     support = ranks([str(i) for i in range(20)], classes, seed=0, number=0) < 2
-    predicted = ppa.by_predicted_weights(ppa.Predictor(6), x, classes)(support)
+    predicted = ppa.by_predicted_weights(ppa.WeightPredictor(6), x, classes)(support)
     length = np.linalg.norm(x[~support], axis=1, keepdims=True)
     np.testing.assert_allclose(predicted / length, by_cosine(x, classes)(support), atol=1e-6)
 
@@ -542,7 +542,7 @@ def test_ppa_learns_and_is_the_same_for_the_same_seed(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     rank = ranks([str(i) for i in range(72)], classes, seed=0, number=0)
     asked = classes[rank >= 3]
-    before, after = (ppa.by_predicted_weights(p, x, classes)(rank < 3) for p in (ppa.Predictor(8), one))
+    before, after = (ppa.by_predicted_weights(p, x, classes)(rank < 3) for p in (ppa.WeightPredictor(8), one))
     assert hit_rate(after, asked, 1) > hit_rate(before, asked, 1) + 0.1
     ppa.keep(one, tmp_path / "ppa.safetensors")
     again = ppa.kept(tmp_path / "ppa.safetensors", 8)

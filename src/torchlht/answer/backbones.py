@@ -43,7 +43,7 @@ class Backbone(nn.Module):
         self.num_features = 0 if preprocess is None else _width(network, preprocess.size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Pictures (B, 3, size, size) to features (B, num_features); features to features."""
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         features = self.network(x)

@@ -35,9 +35,9 @@ class ReportArgs(AskingArgs):
 @command("report", "with a trained model")
 def run_report(args: ReportArgs) -> None:
     """Write a page about a run: figures, mistakes, what it looks at."""
-    from torchlht.show.page import make_report
+    from torchlht.show.page import report
 
-    made = make_report(
+    made = report(
         args.run,
         compare=args.compare,
         out=args.out,

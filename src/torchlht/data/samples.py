@@ -161,7 +161,9 @@ def deepest_known(labels: Ints) -> Ints:
     return deepest
 
 
-def draw(keys: Sequence[str], strata: Sequence[str], count: Callable[[str, int], int], *, seed: int, purpose: str) -> Bools:
+def choose_some(
+    keys: Sequence[str], strata: Sequence[str], count: Callable[[str, int], int], *, seed: int, purpose: str
+) -> Bools:
     """Choose `count(stratum, n)` of the n samples of each stratum at random.
 
     The choice depends on the keys, the seed and the purpose alone: samples are ranked by a hash of these, so neither the order
@@ -182,7 +184,7 @@ def hashed(seed: int, purpose: str, key: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{purpose}/{key}".encode(), digest_size=8).digest())
 
 
-def draw_share(samples: Samples, among: Ints, share: float, *, seed: int, purpose: str) -> Ints:
+def choose_share(samples: Samples, among: Ints, share: float, *, seed: int, purpose: str) -> Ints:
     """A stratified share of the samples `among`; positions, ascending. At least one of each stratum is left behind.
 
     A stratum too small for a whole sample gives one with the matching probability, so the total comes out right.
@@ -194,11 +196,11 @@ def draw_share(samples: Samples, among: Ints, share: float, *, seed: int, purpos
 
     strata = samples.strata()
     labelled = np.array([i for i in among if strata[i] != "unlabelled"], dtype=np.int64)
-    chosen = draw([samples.keys[i] for i in labelled], [strata[i] for i in labelled], count, seed=seed, purpose=purpose)
+    chosen = choose_some([samples.keys[i] for i in labelled], [strata[i] for i in labelled], count, seed=seed, purpose=purpose)
     return labelled[chosen]
 
 
-def draw_fold(samples: Samples, among: Ints, part: int, parts: int, *, seed: int) -> Ints:
+def choose_fold(samples: Samples, among: Ints, part: int, parts: int, *, seed: int) -> Ints:
     """One of so many disjoint, stratified parts of the samples `among`; positions, ascending.
 
     Together the parts hold every sample with a label, but for those that are alone in their stratum and always stay behind.
@@ -228,7 +230,7 @@ def hold_out_test(samples: Samples, share: float) -> Samples:
     """Set a test part aside when the data has none of its own. Always the same one, so that runs can be compared."""
     if (samples.split == "test").any() or share == 0:
         return samples
-    chosen = draw_share(samples, samples.index("train"), share, seed=0, purpose="test")
+    chosen = choose_share(samples, samples.index("train"), share, seed=0, purpose="test")
     if not len(chosen):
         raise DataError(f"{samples.name}: {len(samples)} samples are too few to set a test part aside; pass `test_share=0`")
     return with_split(samples, chosen, "test")
@@ -315,7 +317,7 @@ class Mask:
             )
         known = np.flatnonzero((samples.split == "train") & (samples.labels[:, 0] >= 0))
         names = samples.hierarchy.classes[0]
-        kept = draw(
+        kept = choose_some(
             [samples.keys[i] for i in known],
             [names[samples.labels[i, 0]] for i in known],
             lambda _, n: self.kept_of(n),

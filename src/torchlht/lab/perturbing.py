@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchlht.data.samples import Ints, Samples, deepest_known, draw, hashed
+from torchlht.data.samples import Ints, Samples, choose_some, deepest_known, hashed
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Perturb
@@ -70,7 +70,7 @@ class Perturbation:
         deepest = deepest_known(labels)
         coarse = np.flatnonzero((samples.split == "train") & (deepest > 0) & (deepest < len(tree)))
         strata = samples.strata()
-        chosen = draw(
+        chosen = choose_some(
             [samples.keys[i] for i in coarse],
             [strata[i] for i in coarse],
             lambda _, n: round(n * self.noise),
@@ -91,7 +91,7 @@ def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
     Only children, which cannot just leave, take each other's places.
     """
     parents: Ints = tree.parents[0].copy()
-    moved = draw(tree.classes[0], ["all"] * len(parents), lambda _, n: round(n * share), seed=seed, purpose="rewire")
+    moved = choose_some(tree.classes[0], ["all"] * len(parents), lambda _, n: round(n * share), seed=seed, purpose="rewire")
     by_name = sorted(range(tree.sizes[1]), key=lambda i: tree.classes[1][i])
     alone = []
     for j in sorted(np.flatnonzero(moved).tolist(), key=lambda j: tree.classes[0][j]):
@@ -112,7 +112,7 @@ def rename_level(tree: Hierarchy, share: float, seed: int = 0, level: int = 1) -
     same children and the same parent: the same tree but for names.
     """
     names = tree.classes[level]
-    chosen = draw(names, ["all"] * len(names), lambda _, n: round(n * share), seed=seed, purpose="rename")
+    chosen = choose_some(names, ["all"] * len(names), lambda _, n: round(n * share), seed=seed, purpose="rename")
     ring = sorted(np.flatnonzero(chosen).tolist(), key=lambda i: hashed(seed, "rename to", names[i]))
     new = np.arange(len(names))
     new[ring] = np.roll(ring, 1)

@@ -80,7 +80,6 @@ class Fitting:
         objective: network and loss.
         step: the same, as Fabric runs it.
         averaged: the averaged weights, where there are any.
-        kept: what is kept in the end: the network itself, or its average.
         history: a row per whole epoch.
         progress: of the epoch that is not whole yet.
     """
@@ -100,7 +99,7 @@ class Fitting:
 
     @property
     def kept(self) -> nn.Module:
-        """See the class."""
+        """What is kept in the end: the network itself, or its average."""
         return self.averaged.network if self.averaged and self.recipe.ema else self.sets.network
 
     @property

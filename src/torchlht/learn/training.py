@@ -27,7 +27,7 @@ from torchlht.answer.runs import History, Run
 from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.pictures import write_problems
 from torchlht.data.reading import lasting_name, short_name
-from torchlht.data.samples import Ints, Samples, check_images, draw_fold, draw_share, hold_out_test, with_split
+from torchlht.data.samples import Ints, Samples, check_images, choose_fold, choose_share, hold_out_test, with_split
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
@@ -148,9 +148,9 @@ def prepare(args: TrainArgs) -> Prepared:
     share = args.val if args.val is not None else (0.1 if args.select == "best" and not len(samples.index("val")) else 0.0)
     held = np.empty(0, dtype=np.int64)
     if fold := args.fold_numbers():
-        held = draw_fold(samples, samples.index("train"), *fold, seed=args.seed)
+        held = choose_fold(samples, samples.index("train"), *fold, seed=args.seed)
     elif share:
-        held = draw_share(samples, samples.index("train"), share, seed=args.seed, purpose="val")
+        held = choose_share(samples, samples.index("train"), share, seed=args.seed, purpose="val")
     if len(held):
         samples = with_split(samples, held, "val")
         kept = np.setdiff1d(kept, held)

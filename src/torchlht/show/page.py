@@ -80,36 +80,7 @@ class Report:
     seconds: float
 
 
-def write_report(
-    run: str | Path,
-    *,
-    compare: Sequence[str | Path] = (),
-    out: str | Path | None = None,
-    split: str = "test",
-    images: int = 6,
-    attributes: str | Path | None = None,
-    workers: int = 0,
-) -> Path:
-    """Write a page about a run; gives the path of its report.html.
-
-    >>> write_report("runs/birds", compare=["runs/flat"])
-
-    Args:
-        run: a finished run directory.
-        compare: other runs on the same tree to stand beside it; the first is the baseline.
-        out: folder for the page and its figures; RUN/report by default.
-        split: "test", "val", "train" or "all" of the run's data.
-        images: how many pictures Grad-CAM looks at, and worst mistakes are shown.
-        attributes: of the finest classes, see `read_class_attributes`; looked for beside the pictures by default.
-        workers: processes that decode pictures.
-
-    Raises:
-        LHTError: for a run that is missing or unfinished, or one to compare with that has another tree.
-    """
-    return make_report(run, compare=compare, out=out, split=split, images=images, attributes=attributes, workers=workers).path
-
-
-def make_report(
+def report(
     run: str | Path,
     *,
     compare: Sequence[str | Path] = (),
@@ -120,7 +91,24 @@ def make_report(
     workers: int = 0,
     device: str = "cpu",
 ) -> Report:
-    """`write_report`, with what there is to say about it."""
+    """Write a page about a run, with its figures beside it.
+
+    >>> report("runs/birds", compare=["runs/flat"]).path
+    PosixPath('runs/birds/report/report.html')
+
+    Args:
+        run: a finished run directory.
+        compare: other runs on the same tree to stand beside it; the first is the baseline.
+        out: folder for the page and its figures; RUN/report by default.
+        split: "test", "val", "train" or "all" of the run's data.
+        images: how many pictures Grad-CAM looks at, and worst mistakes are shown.
+        attributes: of the finest classes, see `read_class_attributes`; looked for beside the pictures by default.
+        workers: processes that decode pictures.
+        device: where to compute: cpu, cuda, mps, or auto.
+
+    Raises:
+        LHTError: for a run that is missing or unfinished, or one to compare with that has another tree.
+    """
     started = time.monotonic()
     if images < 0:
         raise ConfigError(f"`images` is {images}: 0 for none, or more")

@@ -24,7 +24,7 @@ from torchlht.errors import DivergedError, RunError
 from torchlht.files import write_yaml
 from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name
 from torchlht.lab.comparison.plot import draw_accuracy
-from torchlht.lab.comparison.results import write_results
+from torchlht.lab.comparison.results import Results, write_results
 from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, trial, write_account
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import TrainArgs
@@ -51,10 +51,11 @@ class Cell:
         return Run(self.args.out)
 
 
-def compare(args: CompareArgs) -> None:
-    """Train every cell that is not finished, then write results.csv, table.md and accuracy.png.
+def compare(args: CompareArgs) -> Results:
+    """Train every cell that is not finished, then write results.csv, table.md and accuracy.png; gives every figure.
 
-    >>> compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
+    >>> results = compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
+    >>> results.get("lht", 0.9, "accuracy", "family")        # one per seed
     """
     first = args.training(mask=max(args.masks()), option=())
     args.claim(SETTINGS, "a comparison")
@@ -79,7 +80,9 @@ def compare(args: CompareArgs) -> None:
             grid = cells(args, contenders, choose(trials), lr)
         pool.run(grid)
     rows = [(cell.contender.label, cell.mask, cell.seed, read_metrics(cell.run.path)) for cell in grid]
-    draw_accuracy(write_results(args.out, rows, trials), args.out / "accuracy.png")
+    results = write_results(args.out, rows, trials)
+    draw_accuracy(results, args.out / "accuracy.png")
+    return results
 
 
 # ---- the grid ------------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ class Work:
         train_once(options)
         return backbone_features(Model.from_pretrained(options.out), options, self.protocol.target)
 
-    def predictor(self, seed: int) -> ppa.Predictor:
+    def predictor(self, seed: int) -> ppa.WeightPredictor:
         """ppa's network, trained or as it was kept."""
         path, features = self.args.out / "runs" / f"ppa-s{seed}.safetensors", self.given_source
         if not path.is_file():

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, diags_array
 
-from torchlht.data.samples import Bools, Ints, Samples, draw
+from torchlht.data.samples import Bools, Ints, Samples, choose_some
 from torchlht.lab.lowshot.protocol import ranks
 from torchlht.lab.lowshot.prototypes import TINY, Floats, Scorer, hit_rate, unit
 from torchlht.learn.semi.graph import neighbours
@@ -185,5 +185,5 @@ def choose_classes(source: Samples, *, more_than: int, count: int, seed: int) ->
     some = min(count, len(large) // 3)
     if some < 2:
         return large[:0]
-    drawn = draw([names[i] for i in large], [""] * len(large), lambda *_: some, seed=seed, purpose="lowshot validation")
+    drawn = choose_some([names[i] for i in large], [""] * len(large), lambda *_: some, seed=seed, purpose="lowshot validation")
     return large[drawn]

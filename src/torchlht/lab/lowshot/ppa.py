@@ -26,7 +26,7 @@ SINGLE = 0.7  # how often a class is given by a single activation
 LR = 0.03  # from 0.01, 0.03, 0.1 on classes to learn from
 
 
-class Predictor(nn.Module):
+class WeightPredictor(nn.Module):
     """Activations (C, d) to weights (C, d) of unit length."""
 
     def __init__(self, width: int) -> None:
@@ -38,11 +38,11 @@ class Predictor(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, activations: Tensor) -> Tensor:
-        """See the class."""
+        """(C, d) activations to (C, d) weights of unit length."""
         return F.normalize(self.layers(F.normalize(activations, dim=1)), dim=1)
 
 
-def train_predictor(features: Floats, classes: Ints, *, steps: int, seed: int) -> Predictor:
+def train_predictor(features: Floats, classes: Ints, *, steps: int, seed: int) -> WeightPredictor:
     """A predictor for these classes, all of which have samples.
 
     Args:
@@ -53,7 +53,7 @@ def train_predictor(features: Floats, classes: Ints, *, steps: int, seed: int) -
     """
     rng, x = np.random.default_rng(seed), torch.from_numpy(features)
     means = torch.from_numpy(class_means(features, classes, np.ones(len(classes), dtype=bool)))
-    predictor, own = Predictor(features.shape[1]), torch.arange(len(means))
+    predictor, own = WeightPredictor(features.shape[1]), torch.arange(len(means))
     optimizer = torch.optim.SGD(predictor.parameters(), lr=LR, momentum=0.9, weight_decay=5e-4)
     for _ in range(steps):
         single = torch.from_numpy(rng.random(len(means)) < SINGLE).unsqueeze(1)
@@ -72,7 +72,7 @@ def pick(classes: Ints, rng: np.random.Generator) -> Ints:
     return picked
 
 
-def by_predicted_weights(predictor: Predictor, features: Floats, classes: Ints) -> Scorer:
+def by_predicted_weights(predictor: WeightPredictor, features: Floats, classes: Ints) -> Scorer:
     """Scores are products with the weights that are predicted from the means of each class's examples."""
 
     def score(support: Bools) -> Floats:
@@ -84,14 +84,14 @@ def by_predicted_weights(predictor: Predictor, features: Floats, classes: Ints) 
     return score
 
 
-def keep(predictor: Predictor, path: Path) -> None:
+def keep(predictor: WeightPredictor, path: Path) -> None:
     """Write its weights."""
     with replacing(path) as beside:
         save_file(predictor.state_dict(), beside)
 
 
-def kept(path: Path, width: int) -> Predictor:
+def kept(path: Path, width: int) -> WeightPredictor:
     """One that was kept."""
-    predictor = Predictor(width)
+    predictor = WeightPredictor(width)
     predictor.load_state_dict(load_file(path))
     return predictor

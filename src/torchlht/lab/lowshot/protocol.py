@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from torchlht.data.samples import Ints, Samples, draw, hashed
+from torchlht.data.samples import Ints, Samples, choose_some, hashed
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.files import replacing, write_text
 from torchlht.hierarchy.tree import Hierarchy
@@ -83,7 +83,7 @@ def target_names(text: str, known: Sequence[str], *, seed: int) -> set[str]:
         count = int(text)
         if not 2 <= count <= len(known) - 2:
             raise ConfigError(f"`target={count}` of {len(known)} classes: at least 2 new ones, and 2 to learn from")
-        drawn = draw(known, ["class"] * len(known), lambda *_: count, seed=seed, purpose="lowshot target")
+        drawn = choose_some(known, ["class"] * len(known), lambda *_: count, seed=seed, purpose="lowshot target")
         return {name for name, here in zip(known, drawn, strict=True) if here}
     try:
         lines = Path(text).read_text(encoding="utf-8").splitlines()
