@@ -30,7 +30,7 @@ from torchlht.measure.evaluation import run_inputs
 from trees import quick, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
-SETTINGS: dict[str, Any] = {"quiet": True, "track": False, "width": 16, "accelerator": "cpu", "workers": 0}
+SETTINGS: dict[str, Any] = {"quiet": True, "track": False, "option": ("width=16",), "accelerator": "cpu", "workers": 0}
 
 
 def options(data: Path | str = "data", out: Path | None = None, **more: Any) -> TrainArgs:
