@@ -279,6 +279,7 @@ def test_few_colours_are_nearly_the_same_picture():
     before, after = (np.asarray(Image.open(io.BytesIO(one)).convert("RGB")).astype(int) for one in (png, few_colours(png)))
     assert before.shape == after.shape
     assert np.abs(before - after).max() <= 8
+    assert (after[(before == 255).all(axis=2)] == 255).all()  # paper stays paper
     assert len(Image.open(io.BytesIO(few_colours(png))).getcolors(256)) <= 256
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
 from torchlht.answer.asking import evaluating, over
@@ -117,19 +117,15 @@ class Averaged:
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
-        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        self.average = ModelEmaV3(network)
+        self.network: nn.Module = self.average.module.requires_grad_(False)
         self.decay, self.steps = decay, 0
 
     def update(self, network: nn.Module) -> None:
         """After a step."""
         self.steps += 1
-        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        with torch.no_grad():
-            for mean, new in zip(self.network.state_dict().values(), network.state_dict().values(), strict=True):
-                if mean.is_floating_point():
-                    mean.lerp_(new, 1 - decay)
-                else:
-                    mean.copy_(new)
+        self.average.decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        self.average.update(network)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint has to keep."""

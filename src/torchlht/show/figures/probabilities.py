@@ -12,15 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
-from torchlht.errors import ConfigError
-from torchlht.measure.operating import OperatingCurve, operating_point
+from torchlht.measure.operating import OperatingCurve
 from torchlht.show.look import Floats, Ints, figure_of, look, panels, theme
-from torchlht.show.seen import Seen
 
 BINS = 15
 ACROSS = 3  # panels side by side
-CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99)
-RISKS = (0.10, 0.05, 0.01)
 NEAR = 0.07  # inches that a text needs around it
 SIZE = (5.0, 3.2)  # of the curve, in inches
 FEW = 0.005  # share of answered samples below which a curve is not drawn: a handful of answers says nothing
@@ -150,7 +146,7 @@ class Point:
         short: the same beside a mark.
         risk: whether the threshold was chosen for a share of wrong answers.
         promise: the share of wrong answers it stands for.
-        found: what it is worth; see `operating_point`.
+        found: what it is worth; see `torchlht.measure.operating.operating_point`.
     """
 
     name: str
@@ -158,23 +154,6 @@ class Point:
     risk: bool
     promise: float
     found: dict[str, Any]
-
-
-def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
-    """The usual operating points of a run, and the risks that cannot be promised."""
-    decisions, tree, calibration = seen.decisions, seen.tree, seen.model.calibration
-    found = [Point(f"confidence {c:g}", f"{c:g}", False, 1 - c, operating_point(decisions, tree, c)) for c in CONFIDENCES]
-    refused: list[float] = []
-    for risk in RISKS if calibration is not None else ():
-        assert calibration is not None
-        try:
-            threshold = calibration.threshold(risk)
-        except ConfigError:  # too few samples for this one
-            refused.append(risk)
-        else:
-            at = operating_point(decisions, tree, threshold)
-            found.append(Point(f"risk {100 * risk:g} %", f"{100 * risk:g} %", True, risk, at))
-    return found, refused
 
 
 def operating_figure(curves: Mapping[str, OperatingCurve], points: Mapping[str, Sequence[Point]]) -> Figure:

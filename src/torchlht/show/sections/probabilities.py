@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from torchlht.measure.operating import operating_curve
+from torchlht.errors import ConfigError
+from torchlht.measure.operating import operating_curve, operating_point
 from torchlht.show.figures.probabilities import (
     LevelReliability,
     Point,
     operating_figure,
-    points_of,
     reliability,
     reliability_figure,
     share_figure,
@@ -15,6 +15,8 @@ from torchlht.show.figures.probabilities import (
 from torchlht.show.sections.parts import Cell, Content, Subject, Table, draw, listed, percent
 from torchlht.show.seen import Seen
 
+CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99)
+RISKS = (0.10, 0.05, 0.01)
 SHARES_SHOWN = 3  # runs whose areas stand side by side
 
 
@@ -63,6 +65,23 @@ def operating_section(subject: Subject) -> Content | str:
         "tables": {one.name: _points_table(one, points[one.name]) for one in runs},
     }
     return Content(data, figures, _unpromised(subject.ours, found[subject.ours.name][1]))
+
+
+def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
+    """The usual operating points of a run, and the risks that cannot be promised."""
+    decisions, tree, calibration = seen.decisions, seen.tree, seen.model.calibration
+    found = [Point(f"confidence {c:g}", f"{c:g}", False, 1 - c, operating_point(decisions, tree, c)) for c in CONFIDENCES]
+    refused: list[float] = []
+    for risk in RISKS if calibration is not None else ():
+        assert calibration is not None
+        try:
+            threshold = calibration.threshold(risk)
+        except ConfigError:  # too few samples for this one
+            refused.append(risk)
+        else:
+            at = operating_point(decisions, tree, threshold)
+            found.append(Point(f"risk {100 * risk:g} %", f"{100 * risk:g} %", True, risk, at))
+    return found, refused
 
 
 def _unpromised(ours: Seen, refused: list[float]) -> list[str]:
