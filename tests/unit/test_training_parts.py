@@ -73,14 +73,15 @@ def test_a_pretrained_backbone_learns_at_a_tenth_of_the_rate_unless_one_is_asked
     pretrained: bool, asked: float | None, expected: float
 ) -> None:
     model = tiny_model(pretrained=pretrained)
-    optimizer = make_optimizer(options(lr=0.3, backbone_lr=asked, weight_decay=0.01, optimizer="sgd"), model)
+    args = options(lr=0.3, backbone_lr=asked, weight_decay=0.01, optimizer="sgd")
+    optimizer = make_optimizer(args.recipe(features=False, samples=100, pretrained=pretrained), model)
     assert group_of(optimizer, model.method)["lr"] == 0.3
     assert group_of(optimizer, model.backbone)["lr"] == pytest.approx(expected)
 
 
 def test_a_frozen_backbone_is_not_given_to_the_optimizer() -> None:
     model = tiny_model(pretrained=True, trainable=False)
-    optimizer = make_optimizer(options(lr=0.3, weight_decay=0.01, optimizer="sgd"), model)
+    optimizer = make_optimizer(options(lr=0.3, optimizer="sgd").recipe(features=False, samples=100), model)
     assert len(optimizer.param_groups) == 1
     group_of(optimizer, model.method)
 
@@ -88,7 +89,7 @@ def test_a_frozen_backbone_is_not_given_to_the_optimizer() -> None:
 @pytest.mark.parametrize(("name", "kind"), [("sgd", SGD), ("adamw", AdamW)])
 def test_the_optimizer_is_the_one_that_was_asked_for_and_decays_every_weight(name: Any, kind: type[Optimizer]) -> None:
     model = tiny_model(pretrained=True)
-    optimizer = make_optimizer(options(lr=0.3, weight_decay=0.07, optimizer=name), model)
+    optimizer = make_optimizer(options(lr=0.3, weight_decay=0.07, optimizer=name).recipe(features=False, samples=100), model)
     assert type(optimizer) is kind
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.07, 0.07]
     assert all(group.get("momentum", 0.9) == 0.9 for group in optimizer.param_groups)
@@ -123,7 +124,7 @@ def some_samples(seed: int, count: int = 60, missing: float = 0.5) -> Samples:
 @pytest.mark.parametrize("name", list_methods())
 def test_every_method_gets_as_many_samples_and_each_it_can_learn_from_as_often(name: str) -> None:
     """One that is fitted at once is given each of them once."""
-    samples, args = some_samples(1), options(method=name, width=None)
+    samples, args = some_samples(1), options(method=name, option=())
     model = build(args, samples)
     taught = taught_samples(args, samples, model)
     learns = model.method.learns_from(torch.from_numpy(samples.labels)).numpy()
@@ -272,7 +273,7 @@ def test_a_part_without_samples_and_samples_of_another_kind_are_told(
 ) -> None:
     run = train(options(embeddings, tmp_path / "run", epochs=1))
     model = load(run)
-    with pytest.raises(DataError, match=r"no samples in its val part; .* train with --val 0\.1"):
+    with pytest.raises(DataError, match=r"no samples in its val part; .* train with val=0\.1"):
         run_inputs(run, "val")
     with pytest.raises(DataError, match=r"this run takes features \(\.npz\)"):
         run_inputs(run, "all", data=pictures)
