@@ -23,19 +23,8 @@ def preset(name: str) -> dict[str, Any]:
     """Options by the name of a preset: `TrainArgs("birds.csv", **preset("paper"))`. The method's own are `preset_options`."""
     if name == "default":
         return {}
-    return {
-        "preset": "paper",
-        "backbone": "resnet50",
-        "image_size": 448,
-        "augment": "paper",
-        "epochs": 200,
-        "batch_size": 8,
-        "optimizer": "sgd",
-        "lr": 2e-3,
-        "weight_decay": 5e-4,
-        "clip": 0.0,
-        "drop_last": True,
-    }
+    steps = {"epochs": 200, "batch_size": 8, "optimizer": "sgd", "lr": 2e-3, "weight_decay": 5e-4, "clip": 0.0}
+    return {"preset": "paper", "backbone": "resnet50", "image_size": 448, "augment": "paper", **steps, "drop_last": True}
 
 
 def preset_options(name: str, mask: float) -> dict[str, Any]:

@@ -58,11 +58,8 @@ def train(args: TrainArgs) -> Path:
     model = build(args, prepared.samples)
     if args.compile:
         check_compiler(fabric.device)
-    recipe = args.recipe(
-        features=args.freeze or model.preprocess is None,
-        samples=len(prepared.samples.index("train")),
-        pretrained=model.backbone.pretrained,
-    )
+    features, samples = args.freeze or model.preprocess is None, len(prepared.samples.index("train"))
+    recipe = args.recipe(features=features, samples=samples, pretrained=model.backbone.pretrained)
     taught = taught_samples(args, prepared.samples, model)
     semi = make_semi(args, recipe, prepared.samples, model, taught)
     if not resuming:
