@@ -73,7 +73,7 @@ def _can(model: Model, risk: float, *, strict: bool) -> bool:
     return True
 
 
-def spread(values: list[float]) -> str:
+def mean_std(values: list[float]) -> str:
     """Mean ± standard deviation in percent."""
     numbers = 100 * np.array(values)
     return f"{numbers.mean():.1f} ± {numbers.std(ddof=1):.1f}" if len(numbers) > 1 else f"{numbers.mean():.1f}"
@@ -95,9 +95,9 @@ def rollup_table(found: list[dict[str, Any]]) -> str:
     promises = dict.fromkeys(point["promise"] for metrics in found for point in metrics["answers"])
     for promise in promises:
         points = [point for metrics in found for point in metrics["answers"] if point["promise"] == promise]
-        shares = [spread([point["levels"][k]["answered"] for point in points]) for k in range(len(levels))]
-        none, wrong = spread([1 - point["answered"] for point in points]), spread([point["error"] or 0 for point in points])
-        info, at = spread([point["information"] for point in points]), f"{np.mean([p['threshold'] for p in points]):.3f}"
+        shares = [mean_std([point["levels"][k]["answered"] for point in points]) for k in range(len(levels))]
+        none, wrong = mean_std([1 - point["answered"] for point in points]), mean_std([point["error"] or 0 for point in points])
+        info, at = mean_std([point["information"] for point in points]), f"{np.mean([p['threshold'] for p in points]):.3f}"
         rows.append([promise, *shares, none, wrong, info, at, str(len(points))])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -107,7 +107,7 @@ def calibration_table(found: list[dict[str, Any]]) -> str:
     rows = [["level", "accuracy %", "ECE before %", "ECE after %"], ["---"] * 4]
     for k, level in enumerate(found[0]["levels"]):
         names = ("accuracy", "ece", "ece_calibrated")
-        rows.append([level["name"], *(spread([metrics["levels"][k][n] for metrics in found]) for n in names)])
+        rows.append([level["name"], *(mean_std([metrics["levels"][k][n] for metrics in found]) for n in names)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

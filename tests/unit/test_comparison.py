@@ -18,16 +18,18 @@ from torchlht.heads.methods.logistic import Logistic
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.comparison import tuning
 from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name
-from torchlht.lab.comparison.grid import cells, tuning_cells
-from torchlht.lab.comparison.grid import judge as judge_trials
+from torchlht.lab.comparison.grid import cells, judge, tuning_cells
 from torchlht.lab.comparison.plot import draw_accuracy
-from torchlht.lab.comparison.results import COLUMNS, document, read_results, spread, verdicts, write_results
+from torchlht.lab.comparison.results import document, mean_std, read_results, verdicts, write_results
 from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, summary, trial, write_account
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import preset
-from torchlht.measure.verdict import interval, judge
+from torchlht.measure.verdict import interval, tell_apart
 
 TREE = Hierarchy.from_parents([[0, 0, 1, 1]])
+COLUMNS = (
+    (Path(__file__).parents[1] / "golden" / "compare" / "results.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+)
 
 
 def metrics(species: float, order: float = 0.9, **more: Any) -> dict[str, Any]:
@@ -61,20 +63,25 @@ def write(folder: Path, scores: dict[str, list[float]], mask: float = 0.9) -> Pa
 
 def test_a_paired_difference_beyond_seed_noise_is_shown_although_the_spreads_overlap() -> None:
     """Both methods move together from seed to seed; the paired difference is steady."""
-    found = judge("here", {"lht": [50, 40, 45], "flat": [48.1, 38, 42.9]})
+    found = tell_apart("here", {"lht": [50, 40, 45], "flat": [48.1, 38, 42.9]})
     assert found.text() == "here: winner lht. lht is ahead of flat (2.0): shown. (± 0.2 points; 3 seeds, paired)"
 
 
 def test_a_difference_within_seed_noise_is_not_shown() -> None:
-    found = judge("here", {"lht": [50, 40, 45], "flat": [40, 44, 45]})
+    found = tell_apart("here", {"lht": [50, 40, 45], "flat": [40, 44, 45]})
     assert found.text() == (
         "here: no difference shown at the top. lht is not shown to differ from flat (2.0). (± 17.9 points; 3 seeds, paired)"
     )
 
 
+def test_of_figures_where_less_is_better_the_lowest_wins() -> None:
+    found = tell_apart("here", {"lht": [1.2, 1.3, 1.25], "flat": [2.2, 2.3, 2.26]}, "lower", "levels")
+    assert found.text() == "here: winner lht. lht is ahead of flat (1.0): shown. (± 0.0 levels; 3 seeds, paired)"
+
+
 def test_one_seed_shows_nothing() -> None:
     assert (
-        judge("here", {"lht": [50], "flat": [10]})
+        tell_apart("here", {"lht": [50], "flat": [10]})
         .text()
         .endswith("lht before flat (40.0), in one seed: no spread, nothing shown.")
     )
@@ -93,7 +100,7 @@ def test_equal_methods_are_rarely_told_apart_however_many_there_are() -> None:
     claims = 0
     for _ in range(150):
         table = rng.normal(size=(12, 3)) + rng.normal(scale=5, size=(1, 3))
-        claims += bool(judge("", {str(i): row for i, row in enumerate(table.tolist())}).ahead)
+        claims += bool(tell_apart("", {str(i): row for i, row in enumerate(table.tolist())}).ahead)
     assert claims <= 15
 
 
@@ -101,14 +108,14 @@ def test_a_method_that_is_better_is_found_among_many() -> None:
     rng = np.random.default_rng(1)
     table = rng.normal(scale=0.5, size=(12, 3)) + rng.normal(scale=5, size=(1, 3))
     table[4] += 5
-    found = judge("", {str(i): row for i, row in enumerate(table.tolist())})
+    found = tell_apart("", {str(i): row for i, row in enumerate(table.tolist())})
     assert found.best == "4"
     assert not found.level
     assert list(found.ahead.values()) == sorted(found.ahead.values())
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
-    found = judge("here", {"best": [90, 91], **{f"m{i}": [10 + i, 11 + i] for i in range(6)}})
+    found = tell_apart("here", {"best": [90, 91], **{f"m{i}": [10 + i, 11 + i] for i in range(6)}})
     assert "ahead of m5 (75.0), m4 (76.0) and 4 others (up to 80.0): shown" in found.text(limit=3)
 
 
@@ -133,7 +140,7 @@ def test_verdicts_are_given_at_each_mask_and_over_all_of_them(tmp_path: Path) ->
 def test_results_are_tidy_and_tabled_by_mask_with_the_best_last(tmp_path: Path) -> None:
     write(tmp_path, {"lht": [0.5, 0.52, 0.51], "flat": [0.3, 0.31, 0.32]})
     rows = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
-    assert list(rows[0]) == COLUMNS
+    assert list(rows[0])[:25] == COLUMNS
     assert len(rows) == 2 * 3 * 2
     assert rows[0]["mistake_severity"] == rows[0]["accuracy_without_siblings"] == ""
     text = (tmp_path / "table.md").read_text().splitlines()
@@ -144,8 +151,8 @@ def test_results_are_tidy_and_tabled_by_mask_with_the_best_last(tmp_path: Path) 
         "| 90% | lht | 90.0 ± 0.0 | 51.0 ± 1.0 | 70.5 ± 0.5 |",
     ]
     assert "| lht | 1.23 M | 10.0 | 3 |" in text
-    assert spread([0.03]) == "3.0"
-    assert spread([]) == "–"
+    assert mean_std([0.03]) == "3.0"
+    assert mean_std([]) == "–"
 
 
 def test_a_diverged_run_is_named_and_its_method_takes_no_part_in_the_verdict(tmp_path: Path) -> None:
@@ -165,6 +172,17 @@ def test_rules_of_answering_are_rows_of_their_own(tmp_path: Path) -> None:
     text = document(results)
     assert "| 90% | lht + crm | 40.0 (-10.0) | 65.0 (-5.0) | – | 30.0 |" in text
     assert text.count("lht + crm") == 1
+
+
+def test_what_a_rule_changes_is_over_the_seeds_that_have_both_figures(tmp_path: Path) -> None:
+    """Severity is not measured where nothing is wrong: in the first seed by the method, in the last by the rule."""
+    own, ruled = (None, 2.0, 3.0), (1.0, 1.5, None)
+    rows = [
+        ("lht", 0.9, seed, metrics(0.5, mistake_severity=a, rules={"crm": metrics(0.5, mistake_severity=b)}))
+        for seed, (a, b) in enumerate(zip(own, ruled, strict=True))
+    ]
+    write_results(tmp_path, rows)
+    assert "| 1.25 (-0.50) |" in (tmp_path / "table.md").read_text()
 
 
 @pytest.mark.parametrize("masks", [(0.9,), (0.0, 0.5, 0.9)], ids=["dots", "lines"])
@@ -361,6 +379,6 @@ def test_trials_are_judged_by_candidate_over_seeds(tmp_path: Path) -> None:
     for i, cell in enumerate(grid):
         cell.run.path.mkdir(parents=True)
         cell.run.write_metrics({"validation": {"val_mean": 0.1 * i}, "train_seconds": 1.0})
-    found = judge_trials(grid)
+    found = judge(grid)
     assert [one.score for one in found] == [pytest.approx(0.15), pytest.approx(0.25), pytest.approx(0.35)]
     assert all(one.seconds == 2.0 for one in found)

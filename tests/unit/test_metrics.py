@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, get_args
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import (
+    REGISTER,
     CalibrationError,
     FullPathAccuracy,
     HierarchicalDistance,
@@ -25,6 +28,8 @@ from torchlht.measure.metrics import (
     Inconsistency,
     MacroAUC,
     MistakeSeverity,
+    metric,
+    specs,
 )
 from torchlht.vocabulary import Rule
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
@@ -133,66 +138,112 @@ def naive_ece(probabilities: list[float], right: list[bool], bins: int = 15) -> 
     return error
 
 
-def naive_by_siblings(tree: Hierarchy, k: int, answers: dict[int, int], truth: dict[int, int]) -> dict[str, float | None]:
-    if k == len(tree) - 1:
-        return {}
-    parents = tree.parents[k].tolist()
-    found: dict[str, list[float]] = {"accuracy_with_siblings": [], "accuracy_without_siblings": []}
-    for n, c in truth.items():
-        alone = parents.count(parents[c]) == 1
-        found["accuracy_without_siblings" if alone else "accuracy_with_siblings"].append(float(answers[n] == c))
-    return {name: mean(values) for name, values in found.items()}
+class Level(NamedTuple):
+    """What a naive metric of a level is made from; answers and truth by sample, where the label is known."""
+
+    tree: Hierarchy
+    k: int
+    log_probs: Tensor
+    labels: Tensor
+    answers: dict[int, int]
+    truth: dict[int, int]
+
+    def rates(self) -> list[tuple[int, int, int]]:
+        """True positives, false positives and false negatives of each class."""
+        pairs = [(self.answers[n], self.truth[n]) for n in self.truth]
+        return [
+            (
+                sum(a == c and b == c for a, b in pairs),
+                sum(a == c and b != c for a, b in pairs),
+                sum(a != c and b == c for a, b in pairs),
+            )
+            for c in range(self.tree.sizes[self.k])
+        ]
+
+
+class Whole(NamedTuple):
+    """What a naive metric of a run is made from."""
+
+    tree: Hierarchy
+    prediction: Prediction
+    labels: Tensor
+    answers: list[list[int]]
+    levels: list[dict[str, Any]]
+
+
+ABSENT = "no such figure at this level"
+
+
+def naive_by_siblings(at: Level, *, alone: bool) -> Any:
+    if at.k == len(at.tree) - 1:
+        return ABSENT
+    parents = at.tree.parents[at.k].tolist()
+    return mean([float(at.answers[n] == c) for n, c in at.truth.items() if (parents.count(parents[c]) == 1) == alone])
+
+
+def naive_calibration(at: Level) -> float | None:
+    probabilities = [at.log_probs[n, at.answers[n]].exp().item() for n in at.truth]
+    return naive_ece(probabilities, [at.answers[n] == at.truth[n] for n in at.truth])
+
+
+def naive_broken(whole: Whole) -> float | None:
+    tree = whole.tree
+    return mean([float(any(tree.parents[k][a[k]] != a[k + 1] for k in range(len(tree) - 1))) for a in whole.answers])
+
+
+def naive_severity(whole: Whole) -> float | None:
+    pairs = [(a[0], truth) for a, truth in zip(whole.answers, whole.labels[:, 0].tolist(), strict=True)]
+    return mean([float(naive_height(whole.tree.path(a), whole.tree.path(b))) for a, b in pairs if b not in (-1, a)])
+
+
+REFERENCES: dict[str, Callable[[Any], Any]] = {  # by the name of the metric, in the order of the register
+    "accuracy": lambda at: mean([float(at.answers[n] == at.truth[n]) for n in at.truth]),
+    "accuracy_with_siblings": lambda at: naive_by_siblings(at, alone=False),
+    "accuracy_without_siblings": lambda at: naive_by_siblings(at, alone=True),
+    "mean_class_recall": lambda at: mean([tp / (tp + fn) for tp, _, fn in at.rates() if tp + fn]),
+    "macro_precision": lambda at: mean([tp / (tp + fp) if tp + fp else 0.0 for tp, fp, fn in at.rates() if tp + fp + fn]),
+    "macro_f1": lambda at: mean([2 * tp / (2 * tp + fp + fn) for tp, fp, fn in at.rates() if tp + fp + fn]),
+    "macro_auc": lambda at: naive_auc(at.log_probs.numpy(), at.labels.numpy()),
+    "ece": naive_calibration,
+    "mean_accuracy": lambda whole: mean([level["accuracy"] for level in whole.levels if level["accuracy"] is not None]),
+    "full_path_accuracy": lambda whole: mean(
+        [float(a == b) for a, b in zip(whole.answers, whole.labels.tolist(), strict=True) if min(b) >= 0]
+    ),
+    "inconsistency": naive_broken,
+    "mistake_severity": naive_severity,
+    "hierarchical_precision": lambda whole: naive_overlap(whole.tree, whole.answers, whole.labels)["hierarchical_precision"],
+    "hierarchical_recall": lambda whole: naive_overlap(whole.tree, whole.answers, whole.labels)["hierarchical_recall"],
+    "hierarchical_f1": lambda whole: naive_overlap(whole.tree, whole.answers, whole.labels)["hierarchical_f1"],
+    "hierarchical_distance_1": lambda whole: naive_distance(whole.tree, whole.prediction, whole.labels, 1),
+    "hierarchical_distance_5": lambda whole: naive_distance(whole.tree, whole.prediction, whole.labels, 5),
+    "hierarchical_distance_20": lambda whole: naive_distance(whole.tree, whole.prediction, whole.labels, 20),
+}
+
+
+def naive_figures(per: str, basis: Any) -> dict[str, Any]:
+    """What the references say; figures of a distance stand together, as in metrics.json."""
+    found: dict[str, Any] = {}
+    for name, reference in REFERENCES.items():
+        if name in REGISTER and REGISTER[name].per == per and (value := reference(basis)) is not ABSENT:
+            group, _, k = name.rpartition("_")
+            if group == "hierarchical_distance":
+                found.setdefault(group, {})[k] = value
+            else:
+                found[name] = value
+    return found
 
 
 def naive_level(tree: Hierarchy, k: int, log_p: Tensor, chosen: list[list[int]], labels: Tensor) -> dict[str, Any]:
     known = [n for n in range(len(labels)) if labels[n, k] >= 0]
-    answers = {n: chosen[n][k] for n in known}
-    truth = {n: int(labels[n, k]) for n in known}
-    recalls, precisions, f1s = [], [], []
-    for c in range(tree.sizes[k]):
-        tp = sum(answers[n] == c and truth[n] == c for n in known)
-        fp = sum(answers[n] == c and truth[n] != c for n in known)
-        fn = sum(answers[n] != c and truth[n] == c for n in known)
-        if tp + fn:
-            recalls.append(tp / (tp + fn))
-        if tp + fp + fn:
-            precisions.append(tp / (tp + fp) if tp + fp else 0.0)
-            f1s.append(2 * tp / (2 * tp + fp + fn))
-    return {
-        "name": tree.levels[k],
-        "classes": tree.sizes[k],
-        "samples": len(known),
-        "accuracy": mean([float(answers[n] == truth[n]) for n in known]),
-        **naive_by_siblings(tree, k, answers, truth),
-        "mean_class_recall": mean(recalls),
-        "macro_precision": mean(precisions),
-        "macro_f1": mean(f1s),
-        "macro_auc": naive_auc(log_p.numpy(), labels[:, k].numpy()),
-        "ece": naive_ece([log_p[n, answers[n]].exp().item() for n in known], [answers[n] == truth[n] for n in known]),
-    }
+    answers, truth = {n: chosen[n][k] for n in known}, {n: int(labels[n, k]) for n in known}
+    figures = naive_figures("level", Level(tree, k, log_p, labels[:, k], answers, truth))
+    return {"name": tree.levels[k], "classes": tree.sizes[k], "samples": len(known), **figures}
 
 
 def naive_metrics(tree: Hierarchy, prediction: Prediction, labels: Tensor) -> dict[str, Any]:
-    depth = len(tree)
     answers = naive_answers(prediction)
-    levels = [naive_level(tree, k, prediction.log_probs[k], answers, labels) for k in reversed(range(depth))]
-    full, broken, heights = [], [], []
-    for n in range(len(labels)):
-        answer, truth = answers[n], labels[n].tolist()
-        if min(truth) >= 0:
-            full.append(float(answer == truth))
-        broken.append(float(any(tree.parents[k][answer[k]] != answer[k + 1] for k in range(depth - 1))))
-        if truth[0] >= 0 and truth[0] != answer[0]:
-            heights.append(float(naive_height(tree.path(answer[0]), tree.path(truth[0]))))
-    return {
-        "levels": levels,
-        "mean_accuracy": mean([level["accuracy"] for level in levels if level["accuracy"] is not None]),
-        "full_path_accuracy": mean(full),
-        "inconsistency": mean(broken),
-        "mistake_severity": mean(heights),
-        "hierarchical_distance": {str(k): naive_distance(tree, prediction, labels, k) for k in (1, 5, 20)},
-        **naive_overlap(tree, answers, labels),
-    }
+    levels = [naive_level(tree, k, prediction.log_probs[k], answers, labels) for k in reversed(range(len(tree)))]
+    return {"levels": levels, **naive_figures("run", Whole(tree, prediction, labels, answers, levels))}
 
 
 def assert_equal(found: Any, expected: Any) -> None:
@@ -208,6 +259,48 @@ def assert_equal(found: Any, expected: Any) -> None:
     else:
         assert type(found) is type(expected)
         assert found == (pytest.approx(expected, abs=1e-6) if isinstance(expected, float) else expected)
+
+
+# ---- the register --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", specs(), ids=lambda spec: spec.name)
+def test_a_metric_says_what_it_is_and_has_a_naive_version(spec):
+    assert spec.heading, f"{spec.name} has no heading: what do people call it?"
+    assert spec.per in ("level", "run"), f"{spec.name} is per {spec.per}: write per='level' or per='run'"
+    assert spec.unit, f"{spec.name} has no unit: write '%', 'height', 'count' or another"
+    assert spec.better in ("higher", "lower"), f"{spec.name}: write better='higher' or better='lower'"
+    assert spec.meaning.endswith("."), f"{spec.name}: say in its docstring, or as meaning=, what it means; one sentence"
+    told = f"{spec.name} has no naive version: add one to REFERENCES in tests/unit/test_metrics.py"
+    assert spec.by is None or spec.name in REFERENCES, told
+
+
+def test_every_naive_version_is_of_a_metric():
+    assert list(REFERENCES) == [spec.name for spec in specs() if spec.by], (
+        "names, or their order, are not those of the register"
+    )
+
+
+def test_two_metrics_cannot_have_one_name():
+    with pytest.raises(ConfigError, match="there is a metric ece already"):
+        metric("ece", "another", per="level", better="lower")
+
+
+def test_a_figure_is_shown_in_its_unit_and_ranked_by_its_direction():
+    ece, severity, steps = (REGISTER[name] for name in ("ece", "mistake_severity", "seconds_per_step"))
+    assert [spec.text(0.5) for spec in (ece, severity, REGISTER["parameters"])] == ["50.0", "0.50", "0"]
+    assert [spec.text(None) for spec in (ece, severity, steps)] == ["–"] * 3
+    assert (ece.axis(), severity.axis()) == ("calibration error, %", "mistake severity, height")
+    assert dataclasses.replace(steps, table=None).headed("table") == "seconds per step, s"
+    assert max([0.1, 0.2], key=ece.goodness) == 0.1
+    assert max([0.1, 0.2], key=REGISTER["accuracy"].goodness) == 0.2
+
+
+def test_a_metric_that_is_too_large_for_a_level_is_not_measured_there(monkeypatch):
+    monkeypatch.setitem(REGISTER, "macro_auc", dataclasses.replace(REGISTER["macro_auc"], most=3))
+    rng = np.random.default_rng(0)
+    levels = measured(BY_HAND, random_prediction(rng, BY_HAND, 40), paths(BY_HAND, rng, 40))["levels"]
+    assert [level["macro_auc"] is None for level in levels] == [False, False, True]
 
 
 # ---- against loops -------------------------------------------------------------------------------------------------
@@ -235,10 +328,10 @@ def test_auc_equals_a_loop_over_pairs_with_ties_counted_half(classes, batch, gra
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, grades, (batch, classes)) / 4
     labels = rng.integers(-1, classes, batch)
-    metric = MacroAUC()
-    metric.update(torch.from_numpy(scores), torch.from_numpy(labels))
+    one = MacroAUC()
+    one.update(torch.from_numpy(scores), torch.from_numpy(labels))
     expected = naive_auc(scores, labels)
-    found = metric.compute().item()
+    found = one.compute().item()
     assert np.isnan(found) if expected is None else found == pytest.approx(expected)
 
 
@@ -246,9 +339,9 @@ def test_auc_is_one_for_a_perfect_ranking_half_for_none_and_zero_for_the_reverse
     labels = torch.tensor([0, 0, 1, 1])
     right = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.4, 0.6], [0.1, 0.9]])
     for scores, expected in ((right, 1.0), (torch.full((4, 2), 0.5), 0.5), (-right, 0.0)):
-        metric = MacroAUC()
-        metric.update(scores, labels)
-        assert metric.compute().item() == expected
+        one = MacroAUC()
+        one.update(scores, labels)
+        assert one.compute().item() == expected
 
 
 # ---- distance, overlap, calibration, siblings: against loops ---------------------------------------------------------
@@ -264,10 +357,10 @@ def test_hierarchical_distance_equals_a_loop_over_the_answer_and_the_most_probab
     prediction, labels = random_prediction(rng, tree, 40), random_labels(tree, rng, 40)
     if chosen:
         prediction = dataclasses.replace(prediction, choice=random_choice(rng, tree, 40))
-    metric = HierarchicalDistance(tree, k)
-    metric.update(prediction.ranked(k), labels)
-    assert metric.count == (labels[:, 0] >= 0).sum() < 40  # the others are not counted
-    assert metric.compute().item() == pytest.approx(naive_distance(tree, prediction, labels, k))
+    one = HierarchicalDistance(tree, k)
+    one.update(prediction.ranked(k), labels)
+    assert one.count == (labels[:, 0] >= 0).sum() < 40  # the others are not counted
+    assert one.compute().item() == pytest.approx(naive_distance(tree, prediction, labels, k))
 
 
 def test_the_distance_to_all_classes_does_not_depend_on_their_order():
@@ -302,10 +395,10 @@ def test_hierarchical_precision_and_recall_equal_those_of_sets_of_nodes(consiste
         chosen = torch.tensor([tree.path(c) for c in chosen[:, 0].tolist()])
     labels = paths(tree, rng, 40)
     labels[:20, :known_from] = -1
-    metric = HierarchicalOverlap(tree)
-    metric.update(chosen, labels)
+    one = HierarchicalOverlap(tree)
+    one.update(chosen, labels)
     expected = list(naive_overlap(tree, chosen.tolist(), labels).values())
-    assert metric.compute().tolist() == pytest.approx(expected)
+    assert one.compute().tolist() == pytest.approx(expected)
     precision, recall, f1 = expected
     assert (precision == recall == f1) == consistent  # an answer that is no path names too many nodes
 
@@ -316,10 +409,10 @@ def test_the_calibration_error_equals_a_loop_over_15_bins(dtype):
     edges = torch.arange(16, dtype=dtype) / 15  # 0 and 1 among them
     probability = torch.cat([torch.from_numpy(rng.random(60)).to(dtype), edges])
     right = torch.from_numpy(rng.random(76) < 0.5)
-    metric = CalibrationError()
+    one = CalibrationError()
     for rows in torch.arange(76).split([50, 1, 25]):
-        metric.update(probability[rows], right[rows])
-    assert metric.compute().item() == pytest.approx(naive_ece(probability.tolist(), right.tolist()))
+        one.update(probability[rows], right[rows])
+    assert one.compute().item() == pytest.approx(naive_ece(probability.tolist(), right.tolist()))
 
 
 @quick
@@ -367,10 +460,10 @@ def test_severity_inconsistency_and_full_path_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("metric", "expected"), [(FullPathAccuracy, 1 / 2), (Inconsistency, 1 / 3), (MistakeSeverity, 2.0)], ids=lambda v: str(v)
+    ("kind", "expected"), [(FullPathAccuracy, 1 / 2), (Inconsistency, 1 / 3), (MistakeSeverity, 2.0)], ids=lambda v: str(v)
 )
-def test_the_path_metrics_alone(metric, expected):
-    measure = metric(BY_HAND)
+def test_the_path_metrics_alone(kind, expected):
+    measure = kind(BY_HAND)
     measure.update(torch.tensor([[0, 0, 0], [2, 1, 1], [0, 0, 0]]), torch.tensor([[0, 0, 0], [2, -1, 0], [2, 1, 0]]))
     assert measure.compute().item() == pytest.approx(expected)
 
@@ -413,9 +506,9 @@ def test_hierarchical_distance_by_hand():
     """Truth 0. In order of probability: 2 (height 2), 1 (1), 3 (3), 0 (0)."""
     said = Prediction((torch.tensor([[0.1, 0.3, 0.4, 0.2]]).log(), torch.zeros(1, 3), torch.zeros(1, 2)))
     for k, expected in ((1, 2.0), (2, 3 / 2), (3, 6 / 3), (4, 6 / 4), (5, 6 / 4)):
-        metric = HierarchicalDistance(BY_HAND, k)
-        metric.update(said.ranked(k), torch.tensor([[0, 0, 0]]))
-        assert metric.compute().item() == pytest.approx(expected)
+        one = HierarchicalDistance(BY_HAND, k)
+        one.update(said.ranked(k), torch.tensor([[0, 0, 0]]))
+        assert one.compute().item() == pytest.approx(expected)
 
 
 def test_hierarchical_precision_recall_and_f1_by_hand():
@@ -455,9 +548,9 @@ def test_samples_are_added_up_before_precision_and_recall_are_divided():
     ids=["edge below", "edge above", "one", "zero", "sure and wrong", "sure and right", "calibrated"],
 )
 def test_the_calibration_error_by_hand(probability, right, bins, expected):
-    metric = CalibrationError(bins)
-    metric.update(torch.tensor(probability, dtype=torch.float64), torch.tensor(right))
-    assert metric.compute().item() == pytest.approx(expected, abs=1e-12)
+    one = CalibrationError(bins)
+    one.update(torch.tensor(probability, dtype=torch.float64), torch.tensor(right))
+    assert one.compute().item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_accuracy_with_and_without_siblings_by_hand():

@@ -1,129 +1,208 @@
 """How good predictions are: per level, along the path, and how bad the mistakes are. All reduce across processes.
 
 Samples whose label is unknown at a level do not count there. Numbers are fractions in [0, 1] unless said otherwise.
+
+A metric is declared once, here. `metric` puts its `Spec` into the register, and metrics.json, results.csv, table.md, the
+terminal, the report and the plots read that. A new one is a decorated function or class at the end of this file, with a naive
+version in tests/unit/test_metrics.py; it then appears everywhere, with a dash where it was not measured.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
+from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 
+RANKED = 20  # finest classes of a sample that metrics can ask for, the best first
 MOST_FOR_AUC = 2000  # classes of a level; its scores are kept for all samples and classes, which is too much for more
+UNITS = {"%": (100, 1), "height": (1, 2), "count": (1, 0)}  # what a figure is shown times, with how many digits
+
+HIDDEN: dict[str, Any] = {"terminal": "", "table": "", "report": ""}  # in metrics.json and results.csv only
+
+T = TypeVar("T", bound=Callable[..., Any])
 
 
-class Ratio(Metric):
-    """Base of metrics that are a mean over some of the samples: subclasses add to `total` and `count`."""
-
-    full_state_update = False
-    total: Tensor
-    count: Tensor
-
-    def __init__(self, hierarchy: Hierarchy) -> None:
-        super().__init__()
-        self.hierarchy = hierarchy
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-
-    def add(self, values: Tensor) -> None:
-        """Count these values in."""
-        self.total += values.double().sum()
-        self.count += len(values)
-
-    def compute(self) -> Tensor:
-        """The mean so far; NaN when nothing was counted."""
-        return self.total / self.count
+# ---- what a metric is ----------------------------------------------------------------------------------------------
 
 
-class FullPathAccuracy(Ratio):
-    """Share of samples with every level right, among those with every level known."""
+@dataclass(frozen=True)
+class Spec:
+    """What a metric is called, measured in and good for; nothing is computed to read it.
 
-    def update(self, chosen: Tensor, labels: Tensor) -> None:
-        """`chosen` and `labels` are (B, K), fine first."""
-        known = (labels >= 0).all(dim=1)
-        self.add((chosen == labels).all(dim=1)[known])
-
-
-class Inconsistency(Ratio):
-    """Share of samples whose most probable classes do not lie on one path of the tree (TICE)."""
-
-    def update(self, chosen: Tensor, labels: Tensor) -> None:
-        """`chosen` is (B, K), fine first; labels are not needed."""
-        broken = torch.zeros(len(chosen), dtype=torch.bool, device=chosen.device)
-        for k, parents in enumerate(self.hierarchy.parents):
-            up = torch.as_tensor(parents.copy(), device=chosen.device)
-            broken |= up[chosen[:, k]] != chosen[:, k + 1]
-        self.add(broken)
-
-
-class MistakeSeverity(Ratio):
-    """Mean height of the lowest common ancestor over wrong finest answers: 1 for a sibling, K for nothing in common.
-
-    It falls when easy mistakes are added, so read it beside the accuracy.
+    Attributes:
+        name: its column of results.csv.
+        heading: what people call it.
+        per: "level" or "run".
+        better: "higher" or "lower".
+        meaning: what it says, for people: the first paragraph of the docstring of what computes it, unless it is given.
+        unit: "%" (kept as a fraction), "height" of the lowest common ancestor, "count", or any other.
+        key: where it is in metrics.json, or in a level of it; under its name by default.
+        terminal, table, report: its heading in the terminal, in table.md and in the report; empty where it is not shown.
+        place: among the columns of table.md, the smallest first.
+        by: what computes it, see `metric`; None for what training records.
+        options: of the class that computes it.
+        part: which of several numbers that the class gives.
+        most: it is not measured at levels with more classes.
     """
 
-    def update(self, chosen: Tensor, labels: Tensor) -> None:
-        """`chosen` and `labels` are (B, K), fine first."""
-        answer, truth = chosen[:, 0], labels[:, 0]
-        wrong = (truth >= 0) & (answer != truth)
-        height = self.hierarchy.lca_height(answer[wrong].cpu().numpy(), truth[wrong].cpu().numpy())
-        self.add(torch.from_numpy(height).to(chosen.device))
+    name: str
+    heading: str
+    per: Literal["level", "run"]
+    better: Literal["higher", "lower"]
+    meaning: str = ""
+    unit: str = "%"
+    key: tuple[str, ...] = ()
+    terminal: str | None = None
+    table: str | None = None
+    report: str | None = None
+    place: int = 100
+    by: Callable[..., Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    part: int | None = None
+    most: float = math.inf
+
+    def headed(self, where: str) -> str:
+        """Its heading in the terminal, the table or the report, with a unit that is not clear from the figures beside it."""
+        given: str | None = getattr(self, where)
+        heading = self.heading if given is None else given
+        return heading if self.unit in UNITS or not heading else f"{heading}, {self.unit}"
+
+    def axis(self, where: str = "") -> str:
+        """The label of an axis: "accuracy on test samples, %"."""
+        return f"{self.heading}{where}" + ("" if self.unit == "count" else f", {self.unit}")
+
+    @property
+    def scale(self) -> int:
+        """What a figure is multiplied by to be shown."""
+        return UNITS.get(self.unit, (1, 2))[0]
+
+    def text(self, value: float | None, sign: str = "") -> str:
+        """A figure as it is shown: 0.941 → "94.1"; a dash where there is nothing."""
+        return "–" if value is None else f"{self.scale * value:{sign}.{UNITS.get(self.unit, (1, 2))[1]}f}"
+
+    def goodness(self, value: float) -> float:
+        """Larger where the figure is better."""
+        return value if self.better == "higher" else -value
+
+    def of(self, found: Mapping[str, Any]) -> float | None:
+        """Its figure in a metrics.json, or in a level of one; None where it was not measured."""
+        *above, last = self.key or (self.name,)
+        for key in above:
+            found = found.get(key, {})
+        return found.get(last)
+
+    def put(self, found: dict[str, Any], value: float | None) -> None:
+        """Write its figure where `of` finds it."""
+        *above, last = self.key or (self.name,)
+        for key in above:
+            found = found.setdefault(key, {})
+        found[last] = value
 
 
-class HierarchicalDistance(Ratio):
-    """Mean height of the lowest common ancestor between the truth and each of the first k finest classes.
+REGISTER: dict[str, Spec] = {}
 
-    The first is the class that is answered. The others follow as the rule of answering ranks them (`crm` by their expected
-    distance, as in its public code; `path` by the product along the path), and by their probability where it ranks none.
+
+def specs(per: str | None = None, shown: str | None = None) -> list[Spec]:
+    """The metrics as they are declared; only those of a "level" or "run", and with a heading in some place, when asked for."""
+    return [s for s in REGISTER.values() if per in (None, s.per) and (shown is None or s.headed(shown))]
+
+
+def metric(name: str, heading: str, **facts: Any) -> Callable[[T], T]:
+    """Register a metric with the facts of `Spec`. What it decorates computes it:
+
+    - per level, a function of `Counts`; NaN when there is nothing to measure, None where the level has no such figure;
+    - per run, a function of the levels of metrics.json, coarse → fine;
+    - a torchmetrics class, made without arguments for every level, or with the hierarchy for a run, and with `options`. The
+      parameters of its `update` have the names of what it asks for: attributes of `LevelBatch` or of `Batch`.
+
+    Raises:
+        ConfigError: when there is a metric of this name.
+    """
+    if name in REGISTER:
+        raise ConfigError(f"there is a metric {name} already: choose another name")
+
+    def register(by: T) -> T:
+        said = inspect.cleandoc(by.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+        REGISTER[name] = Spec(name, heading, by=by, **{"meaning": said, **facts})
+        return by
+
+    return register
+
+
+class Batch:
+    """What metrics of a run can ask for.
+
+    Attributes:
+        prediction: what was said.
+        labels: (B, K), fine first, -1 where unknown.
+        chosen: (B, K) answers, fine first.
+        ranked: (B, 20, or all there are) finest classes, the best first.
     """
 
-    def __init__(self, hierarchy: Hierarchy, k: int) -> None:
-        super().__init__(hierarchy)
-        self.k = k
+    def __init__(self, prediction: Prediction, labels: Tensor) -> None:
+        self.prediction, self.labels, self.chosen = prediction, labels, prediction.chosen()
 
-    def update(self, ranked: Tensor, labels: Tensor) -> None:
-        """`ranked` are finest classes (B, k or more), the best first, or all there are; `labels` (B, K)."""
-        known = labels[:, 0] >= 0
-        height = self.hierarchy.lca_height(ranked[known, : self.k].cpu().numpy(), labels[known, :1].cpu().numpy())
-        self.add(torch.from_numpy(height).to(labels.device).double().mean(dim=1))
+    @cached_property
+    def ranked(self) -> Tensor:
+        """Computed once."""
+        return self.prediction.ranked(RANKED)
 
 
-class HierarchicalOverlap(Metric):
-    """Precision, recall and F1 of the set of answered nodes with all their ancestors (Kiritchenko), summed over samples.
+class LevelBatch:
+    """What metrics of a level can ask for, of the B samples whose label is known there.
 
-    Levels where the label is unknown do not count. When the answers of all levels agree, precision and recall are the same.
+    Attributes:
+        labels: (B,).
+        chosen: (B,) answers.
+        log_probs: (B, C).
+        probability: (B,) that of the answers.
+        right: (B,) whether they are right.
     """
 
-    full_state_update = False
-    sums: Tensor
+    def __init__(self, batch: Batch, k: int) -> None:
+        self.known = batch.labels[:, k] >= 0
+        self.labels, self.chosen = batch.labels[self.known, k], batch.chosen[self.known, k]
+        self.all_log_probs = batch.prediction.log_probs[k]
 
-    def __init__(self, hierarchy: Hierarchy) -> None:
-        super().__init__()
-        self.hierarchy = hierarchy
-        self.add_state("sums", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Computed once."""
+        return self.all_log_probs[self.known]
 
-    def update(self, chosen: Tensor, labels: Tensor) -> None:
-        """`chosen` and `labels` are (B, K), fine first."""
-        said = chosen[:, :0]  # the answers of this and all finer levels, carried up to this level
-        for k in range(len(self.hierarchy)):
-            if k:
-                said = torch.as_tensor(self.hierarchy.parents[k - 1].copy(), device=chosen.device)[said]
-            said = torch.cat([said, chosen[:, k : k + 1]], dim=1).sort(dim=1).values  # (B, k + 1)
-            known = labels[:, k] >= 0
-            distinct = 1 + (said[:, 1:] != said[:, :-1]).sum(dim=1)
-            right = (said == labels[:, k : k + 1]).any(dim=1)
-            self.sums += torch.stack([right[known].sum(), distinct[known].sum(), known.sum()]).double()
+    @property
+    def probability(self) -> Tensor:
+        """Of the answers."""
+        return self.all_log_probs[self.known, self.chosen].exp()
 
-    def compute(self) -> Tensor:
-        """(3,) precision, recall, F1; NaN when nothing was counted."""
-        right, said, true = self.sums
-        return torch.stack([right / said, right / true, 2 * right / (said + true)])
+    @property
+    def right(self) -> Tensor:
+        """Of the answers."""
+        return self.chosen == self.labels
+
+
+def count_in(one: Metric, batch: Batch | LevelBatch) -> None:
+    """Update a metric with what it asks for."""
+    one.update(*(getattr(batch, name) for name in _asked(type(one))))
+
+
+@cache
+def _asked(kind: type[Metric]) -> tuple[str, ...]:
+    return tuple(inspect.signature(kind.update).parameters)[1:]
+
+
+# ---- per level: from counts of classes --------------------------------------------------------------------------------
 
 
 class ClassCounts(Metric):
@@ -148,54 +227,77 @@ class ClassCounts(Metric):
         return self.counts
 
 
-class CalibrationError(Metric):
-    """Expected calibration error: |accuracy - probability of the answer| over 15 equal bins, weighted by their samples."""
+class Counts(NamedTuple):
+    """What metrics of a level can be made from.
 
-    full_state_update = False
-    bins: Tensor
+    Attributes:
+        right, said, true: (C,) how often each class was answered rightly, answered, and true.
+        siblings: (C,) whether it has siblings; None at the coarsest level.
+    """
 
-    def __init__(self, bins: int = 15) -> None:
-        super().__init__()
-        self.add_state("bins", torch.zeros(bins, 3, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, probability: Tensor, right: Tensor) -> None:
-        """(B,) probabilities of the answers, and whether they are right."""
-        n = len(self.bins)
-        place = (probability.double() * n).ceil().long().clamp(1, n) - 1  # bins are open on the left
-        rows = torch.stack([torch.ones_like(probability), probability, right.to(probability.dtype)], dim=1).double()
-        self.bins.index_add_(0, place, rows)
-
-    def compute(self) -> Tensor:
-        """The error so far; NaN when nothing was counted."""
-        count, probability, right = self.bins.unbind(dim=1)
-        return (probability - right).abs().sum() / count.sum()
+    right: Tensor
+    said: Tensor
+    true: Tensor
+    siblings: Tensor | None
 
 
-class CalibrationErrors(nn.Module):
-    """The calibration error of every level, of answers to samples whose label is known there."""
-
-    def __init__(self, hierarchy: Hierarchy) -> None:
-        super().__init__()
-        self.levels = [CalibrationError() for _ in hierarchy.sizes]
-        self._all = nn.ModuleList(self.levels)  # so that .to(device) reaches them
-
-    def update(self, prediction: Prediction, labels: Tensor) -> None:
-        """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
-        chosen = prediction.chosen()
-        for k, log_p in enumerate(prediction.log_probs):
-            known = labels[:, k] >= 0
-            probability = log_p.gather(1, chosen[:, k : k + 1]).squeeze(1).exp()
-            self.levels[k].update(probability[known], (chosen[:, k] == labels[:, k])[known])
-
-    def compute(self) -> list[float | None]:
-        """The errors, coarse → fine; None where there was nothing to measure."""
-        return [_measured(level) for level in reversed(self.levels)]
+@metric("accuracy", "accuracy", per="level", better="higher")
+def accuracy(counts: Counts) -> Tensor:
+    """The share of samples that is answered rightly."""
+    return counts.right.sum() / counts.true.sum()
 
 
+@metric("accuracy_with_siblings", "with siblings", per="level", better="higher", place=7, terminal="", report="")
+def accuracy_with_siblings(counts: Counts) -> Tensor | None:
+    """The accuracy on classes whose parent has other children, too; not at the coarsest level."""
+    some = counts.siblings
+    return None if some is None else counts.right[some].sum() / counts.true[some].sum()
+
+
+@metric("accuracy_without_siblings", "without siblings", per="level", better="higher", place=8, terminal="", report="")
+def accuracy_without_siblings(counts: Counts) -> Tensor | None:
+    """The accuracy on only children, which follow from their parent; not at the coarsest level."""
+    some = None if counts.siblings is None else ~counts.siblings
+    return None if some is None else counts.right[some].sum() / counts.true[some].sum()
+
+
+@metric("mean_class_recall", "mean class recall", per="level", better="higher", table="class recall", place=4)
+def mean_class_recall(counts: Counts) -> Tensor:
+    """The accuracy class by class, then averaged, so that rare classes count as much as common ones.
+
+    The balanced accuracy of scikit-learn: over the classes that are true.
+    """
+    return (counts.right / counts.true)[counts.true > 0].mean()
+
+
+@metric("macro_precision", "macro precision", per="level", better="higher", **HIDDEN)
+def macro_precision(counts: Counts) -> Tensor:
+    """The share of a class's answers that is right, averaged over the classes that are true or answered.
+
+    As scikit-learn has it: a class that is never answered counts as 0.
+    """
+    share = torch.where(counts.said > 0, counts.right / counts.said, 0.0)
+    return share[counts.said + counts.true > 0].mean()
+
+
+@metric("macro_f1", "macro F1", per="level", better="higher", place=5)
+def macro_f1(counts: Counts) -> Tensor:
+    """Precision and recall of each class in one number, averaged over the classes that are true or answered.
+
+    As scikit-learn has it: an answer that is never true counts as 0.
+    """
+    return (2 * counts.right / (counts.said + counts.true))[counts.said + counts.true > 0].mean()
+
+
+# ---- per level: from probabilities ------------------------------------------------------------------------------------
+
+
+@metric("macro_auc", "AUC", per="level", better="higher", table="", most=MOST_FOR_AUC)
 class MacroAUC(Metric):
-    """Mean one-against-rest area under the ROC curve over the classes that occur and are not all there is.
+    """How well scores rank the samples of a class above all others; 50 is chance.
 
-    The rank statistic itself, ties counted half, so it needs no thresholds.
+    The one-against-rest area under the ROC curve, averaged over the classes that occur and are not all there is: the rank
+    statistic itself, ties counted half, so it needs no thresholds.
     """
 
     full_state_update = False
@@ -235,11 +337,200 @@ def _area(scores: Tensor, positive: Tensor) -> Tensor:
     return area
 
 
+@metric(
+    "ece", "calibration error", per="level", better="lower", terminal="", table="ECE", report="calibration error (ECE)", place=6
+)
+class CalibrationError(Metric):
+    """How far probabilities are from what comes true, averaged over answers.
+
+    Expected calibration error: |accuracy - probability of the answer| over 15 equal bins, weighted by their samples.
+    """
+
+    full_state_update = False
+    bins: Tensor
+
+    def __init__(self, bins: int = 15) -> None:
+        super().__init__()
+        self.add_state("bins", torch.zeros(bins, 3, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, probability: Tensor, right: Tensor) -> None:
+        """(B,) probabilities of the answers, and whether they are right."""
+        n = len(self.bins)
+        place = (probability.double() * n).ceil().long().clamp(1, n) - 1  # bins are open on the left
+        rows = torch.stack([torch.ones_like(probability), probability, right.to(probability.dtype)], dim=1).double()
+        self.bins.index_add_(0, place, rows)
+
+    def compute(self) -> Tensor:
+        """The error so far; NaN when nothing was counted."""
+        count, probability, right = self.bins.unbind(dim=1)
+        return (probability - right).abs().sum() / count.sum()
+
+
+# ---- per run ----------------------------------------------------------------------------------------------------------
+
+
+@metric("mean_accuracy", "mean accuracy", per="run", better="higher", terminal="mean over levels", table="mACC")
+def mean_accuracy(levels: Sequence[Mapping[str, Any]]) -> float:
+    """The accuracy, averaged over the levels with labels."""
+    found = [level["accuracy"] for level in levels if level["accuracy"] is not None]
+    return sum(found) / len(found) if found else math.nan
+
+
+class Ratio(Metric):
+    """Base of metrics that are a mean over some of the samples: subclasses add to `total` and `count`."""
+
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__()
+        self.hierarchy = hierarchy
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def add(self, values: Tensor) -> None:
+        """Count these values in."""
+        self.total += values.double().sum()
+        self.count += len(values)
+
+    def compute(self) -> Tensor:
+        """The mean so far; NaN when nothing was counted."""
+        return self.total / self.count
+
+
+@metric("full_path_accuracy", "whole path right", per="run", better="higher", table="whole path", place=1)
+class FullPathAccuracy(Ratio):
+    """The share of samples with every level right, among those with every level known."""
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` and `labels` are (B, K), fine first."""
+        known = (labels >= 0).all(dim=1)
+        self.add((chosen == labels).all(dim=1)[known])
+
+
+@metric("inconsistency", "levels disagree", per="run", better="lower", place=2)
+class Inconsistency(Ratio):
+    """The share of samples whose answers do not lie on one path of the tree (TICE)."""
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` is (B, K), fine first; labels are not needed."""
+        broken = torch.zeros(len(chosen), dtype=torch.bool, device=chosen.device)
+        for k, parents in enumerate(self.hierarchy.parents):
+            up = torch.as_tensor(parents.copy(), device=chosen.device)
+            broken |= up[chosen[:, k]] != chosen[:, k + 1]
+        self.add(broken)
+
+
+@metric("mistake_severity", "mistake severity", per="run", better="lower", unit="height", table="severity", place=9)
+class MistakeSeverity(Ratio):
+    """By how many levels wrong finest answers are off, 1 being a sibling; it falls when easy mistakes are added, so read it
+    beside the accuracy.
+
+    The mean height of the lowest common ancestor, K for nothing in common.
+    """
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` and `labels` are (B, K), fine first."""
+        answer, truth = chosen[:, 0], labels[:, 0]
+        wrong = (truth >= 0) & (answer != truth)
+        height = self.hierarchy.lca_height(answer[wrong].cpu().numpy(), truth[wrong].cpu().numpy())
+        self.add(torch.from_numpy(height).to(chosen.device))
+
+
+@metric("hierarchical_f1", "hierarchical F1", per="run", better="higher", part=2, terminal="", table="hF1", place=3)
+@metric("hierarchical_recall", "hierarchical recall", per="run", better="higher", part=1, **HIDDEN)
+@metric("hierarchical_precision", "hierarchical precision", per="run", better="higher", part=0, **HIDDEN)
+class HierarchicalOverlap(Metric):
+    """How far the answered classes with all their ancestors are the true ones.
+
+    Precision, recall and F1 of the set of answered nodes with all their ancestors (Kiritchenko), summed over samples.
+    Levels where the label is unknown do not count. When the answers of all levels agree, precision and recall are the same.
+    """
+
+    full_state_update = False
+    sums: Tensor
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__()
+        self.hierarchy = hierarchy
+        self.add_state("sums", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, chosen: Tensor, labels: Tensor) -> None:
+        """`chosen` and `labels` are (B, K), fine first."""
+        said = chosen[:, :0]  # the answers of this and all finer levels, carried up to this level
+        for k in range(len(self.hierarchy)):
+            if k:
+                said = torch.as_tensor(self.hierarchy.parents[k - 1].copy(), device=chosen.device)[said]
+            said = torch.cat([said, chosen[:, k : k + 1]], dim=1).sort(dim=1).values  # (B, k + 1)
+            known = labels[:, k] >= 0
+            distinct = 1 + (said[:, 1:] != said[:, :-1]).sum(dim=1)
+            right = (said == labels[:, k : k + 1]).any(dim=1)
+            self.sums += torch.stack([right[known].sum(), distinct[known].sum(), known.sum()]).double()
+
+    def compute(self) -> Tensor:
+        """(3,) precision, recall, F1; NaN when nothing was counted."""
+        right, said, true = self.sums
+        return torch.stack([right / said, right / true, 2 * right / (said + true)])
+
+
+class HierarchicalDistance(Ratio):
+    """By how many levels the first k finest classes are off: the mean height of their lowest common ancestor with the truth.
+
+    The first is the class that is answered. The others follow as the rule of answering ranks them (`crm` by their expected
+    distance, as in its public code; `path` by the product along the path), and by their probability where it ranks none.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, k: int) -> None:
+        super().__init__(hierarchy)
+        self.k = k
+
+    def update(self, ranked: Tensor, labels: Tensor) -> None:
+        """`ranked` are finest classes (B, k or more), the best first, or all there are; `labels` (B, K)."""
+        known = labels[:, 0] >= 0
+        height = self.hierarchy.lca_height(ranked[known, : self.k].cpu().numpy(), labels[known, :1].cpu().numpy())
+        self.add(torch.from_numpy(height).to(labels.device).double().mean(dim=1))
+
+
+for k in (1, 5, RANKED):
+    shown = {"terminal": "", "table": "distance@1" if k == 1 else f"@{k}", "report": "", "place": 9 + k}
+    kept = {"key": ("hierarchical_distance", str(k)), "options": {"k": k}}
+    metric(f"hierarchical_distance_{k}", f"distance@{k}", per="run", better="lower", unit="height", **shown, **kept)(
+        HierarchicalDistance
+    )
+
+for name, unit, said in (  # training records them
+    ("train_seconds", "s", "The time that training took."),
+    ("seconds_per_step", "s", "The time that a step of training took; none where there are no steps."),
+    ("parameters", "count", "How many numbers training fits."),
+):
+    REGISTER[name] = Spec(name, name.replace("_", " "), "run", "lower", said, unit, terminal="", table="", report="")
+
+
+# ---- all of them ------------------------------------------------------------------------------------------------------
+
+
+class CalibrationErrors(nn.Module):
+    """The calibration error of every level, of answers to samples whose label is known there."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__()
+        self.levels = [CalibrationError() for _ in hierarchy.sizes]
+        self._all = nn.ModuleList(self.levels)  # so that .to(device) reaches them
+
+    def update(self, prediction: Prediction, labels: Tensor) -> None:
+        """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
+        batch = Batch(prediction, labels)
+        for k, level in enumerate(self.levels):
+            count_in(level, LevelBatch(batch, k))
+
+    def compute(self) -> list[float | None]:
+        """The errors, coarse → fine; None where there was nothing to measure."""
+        return [_number(_measured(level)) for level in reversed(self.levels)]
+
+
 class HierarchyMetrics(nn.Module):
     """All of them at once, in the layout of `metrics.json`.
-
-    The macro precision and F1 of a level are those of scikit-learn: means over the classes that are true or answered, so an
-    answer that is never true counts as 0. The mean class recall is its balanced accuracy: over the classes that are true.
 
     >>> metrics = HierarchyMetrics(tree)
     >>> metrics.update(prediction, labels)           # as often as there are batches
@@ -248,83 +539,68 @@ class HierarchyMetrics(nn.Module):
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
-        self.hierarchy = hierarchy
+        self.hierarchy, self.specs = hierarchy, [spec for spec in specs() if spec.by]
         self.counts = [ClassCounts(size) for size in hierarchy.sizes]
-        self.auc = [MacroAUC() for _ in hierarchy.sizes]
-        self.calibration = CalibrationErrors(hierarchy)
+        classes = [spec for spec in self.specs if isinstance(spec.by, type)]
+        self.at_level = [
+            {s.name: s.by(**s.options) for s in classes if s.by and s.per == "level" and size <= s.most}
+            for size in hierarchy.sizes
+        ]
+        shared: dict[Any, Metric] = {}  # one for the metrics that are parts of it
         self.along_path = {
-            "full_path_accuracy": FullPathAccuracy(hierarchy),
-            "inconsistency": Inconsistency(hierarchy),
-            "mistake_severity": MistakeSeverity(hierarchy),
+            s.name: shared.setdefault((s.by, *s.options.items()), s.by(hierarchy, **s.options))
+            for s in classes
+            if s.by and s.per == "run"
         }
-        self.distance = {str(k): HierarchicalDistance(hierarchy, k) for k in (1, 5, 20)}
-        self.overlap = HierarchicalOverlap(hierarchy)
-        several = [*self.counts, *self.auc, *self.calibration.levels, *self.along_path.values(), *self.distance.values()]
-        self._all = nn.ModuleList([*several, self.overlap])  # so that .to(device) reaches them
+        self.run = list(shared.values())
+        levels = [one for found in self.at_level for one in found.values()]
+        self._all = nn.ModuleList([*self.counts, *levels, *self.run])  # so that .to(device) reaches them
 
     def update(self, prediction: Prediction, labels: Tensor) -> None:
         """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
-        chosen = prediction.chosen()
-        for k, log_p in enumerate(prediction.log_probs):
-            self.counts[k].update(chosen[:, k], labels[:, k])
-            if log_p.shape[1] <= MOST_FOR_AUC:
-                self.auc[k].update(log_p, labels[:, k])
-        self.calibration.update(prediction, labels)
-        for metric in (*self.along_path.values(), self.overlap):
-            metric.update(chosen, labels)
-        ranked = prediction.ranked(max(distance.k for distance in self.distance.values()))
-        for distance in self.distance.values():
-            distance.update(ranked, labels)
+        batch = Batch(prediction, labels)
+        for one in self.run:
+            count_in(one, batch)
+        for k in range(len(self.hierarchy)):
+            level = LevelBatch(batch, k)
+            for one in (self.counts[k], *self.at_level[k].values()):
+                count_in(one, level)
 
     def compute(self) -> dict[str, Any]:
         """The content of `metrics.json`: levels coarse → fine; None where there was nothing to measure."""
-        levels = [self._level(k) for k in self.hierarchy.top_down]
-        accuracies = [level["accuracy"] for level in levels if level["accuracy"] is not None]
-        overlap = self.overlap.compute() if self.overlap.update_called else torch.full((3,), torch.nan)
-        return {
-            "levels": levels,
-            "mean_accuracy": sum(accuracies) / len(accuracies) if accuracies else None,
-            **{name: _measured(metric) for name, metric in self.along_path.items()},
-            "hierarchical_distance": {name: _measured(metric) for name, metric in self.distance.items()},
-            **{f"hierarchical_{n}": _number(v) for n, v in zip(("precision", "recall", "f1"), overlap, strict=True)},
-        }
+        found: dict[str, Any] = {"levels": [self._level(k) for k in self.hierarchy.top_down]}
+        self._fill(found, "run", self.along_path, found["levels"])
+        return found
 
     def _level(self, k: int) -> dict[str, Any]:
         counts = self.counts[k].compute() if self.counts[k].update_called else self.counts[k].counts
-        true_positive, predicted, support = counts.double().unbind(dim=1)
-        recall = (true_positive / support)[support > 0]
-        either = predicted + support > 0
-        precision = torch.where(predicted > 0, true_positive / predicted, 0.0)[either]  # never predicted: 0
-        f1 = (2 * true_positive / (predicted + support))[either]
-        return {
-            "name": self.hierarchy.levels[k],
-            "classes": self.hierarchy.sizes[k],
-            "samples": int(support.sum()),
-            "accuracy": _number(true_positive.sum() / support.sum()),
-            **self._by_siblings(k, true_positive, support),
-            "mean_class_recall": _number(recall.mean()),
-            "macro_precision": _number(precision.mean()),
-            "macro_f1": _number(f1.mean()),
-            "macro_auc": _measured(self.auc[k]),
-            "ece": _measured(self.calibration.levels[k]),
-        }
+        found = {"name": self.hierarchy.levels[k], "classes": self.hierarchy.sizes[k], "samples": int(counts[:, 2].sum())}
+        right, said, true = counts.double().unbind(dim=1)
+        self._fill(found, "level", self.at_level[k], Counts(right, said, true, self._siblings(k, counts.device)))
+        return found
 
-    def _by_siblings(self, k: int, right: Tensor, support: Tensor) -> dict[str, float | None]:
-        """Accuracy on classes with and without siblings; a class without follows from its parent. Not at the coarsest level."""
+    def _fill(self, found: dict[str, Any], per: str, measured: Mapping[str, Metric], basis: Any) -> None:
+        """Put in the figures of classes that have measured them, and of functions of something."""
+        for spec in self.specs:
+            if spec.per == per and spec.by:
+                value = _measured(measured.get(spec.name), spec.part) if isinstance(spec.by, type) else spec.by(basis)
+                if value is not None:
+                    spec.put(found, _number(value))
+
+    def _siblings(self, k: int, device: torch.device) -> Tensor | None:
         if k + 1 == len(self.hierarchy):
-            return {}
-        parents = torch.as_tensor(self.hierarchy.parents[k].copy(), device=right.device)
-        several = (torch.bincount(parents) > 1)[parents]
-        return {
-            name: _number(right[rows].sum() / support[rows].sum())
-            for name, rows in (("accuracy_with_siblings", several), ("accuracy_without_siblings", ~several))
-        }
+            return None
+        parents = torch.as_tensor(self.hierarchy.parents[k].copy(), device=device)
+        return (torch.bincount(parents) > 1)[parents]
 
 
-def _measured(metric: Metric) -> float | None:
-    return _number(metric.compute()) if metric.update_called else None
+def _measured(metric: Metric | None, part: int | None = None) -> Tensor | float:
+    if metric is None or not metric.update_called:
+        return math.nan
+    found: Tensor = metric.compute()
+    return found if part is None else found[part]
 
 
-def _number(value: Tensor) -> float | None:
+def _number(value: Tensor | float) -> float | None:
     """A plain number, or None where there was nothing to measure."""
-    return None if torch.isnan(value) else value.item()
+    return None if value != value else float(value)

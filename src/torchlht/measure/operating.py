@@ -50,7 +50,7 @@ class Decisions:
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("chosen", "confidence", "labels")))
 
     def known(self) -> Decisions:
-        """Those whose finest label is known, so that an answer at any level can be judged."""
+        """Those whose finest label is known, so that an answer at any level can be given."""
         rows = self.labels[:, 0] >= 0
         if not rows.any():
             raise DataError("no sample has a label at the finest level: whether an answer is right cannot be told")
@@ -67,8 +67,8 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
         of levels by which a wrong answer is too deep; levels, coarse → fine: share of samples answered there and the error of
         those.
     """
-    judged = _judge(decisions.known(), hierarchy, threshold)
-    levels, answers, truth, wrong = judged.levels, judged.answers, judged.truth, judged.wrong
+    given = _answered(decisions.known(), hierarchy, threshold)
+    levels, answers, truth, wrong = given.levels, given.answers, given.truth, given.wrong
     said, right = answers != UNDECIDED, answers == truth
     hits, total, true = right.sum().item(), said.sum().item(), truth.numel()
     too_deep = (said & ~right).sum(dim=1)
@@ -92,7 +92,7 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Answers:
     """Answers at one threshold: the level of each, the path it says, the true path, and whether it is wrong."""
 
     levels: Tensor
@@ -101,11 +101,12 @@ class _Judged:
     wrong: Tensor
 
 
-def _judge(decisions: Decisions, hierarchy: Hierarchy, threshold: float) -> _Judged:
+def _answered(decisions: Decisions, hierarchy: Hierarchy, threshold: float) -> _Answers:
+    """Of samples whose whole path is known: the ancestors of a known finest class are filled in when data is read."""
     levels = answer_levels(decisions.confidence, threshold)
     answers = rolled_up(decisions.chosen, levels, hierarchy)
     differs = (answers != decisions.labels).gather(1, levels.clamp(min=0).unsqueeze(1)).squeeze(1)
-    return _Judged(levels, answers, decisions.labels, (levels != UNDECIDED) & differs)
+    return _Answers(levels, answers, decisions.labels, (levels != UNDECIDED) & differs)
 
 
 def _mean(flags: Tensor) -> float:
@@ -160,16 +161,16 @@ def operating_curve(decisions: Decisions, hierarchy: Hierarchy, points: int = PO
     thresholds = np.concatenate([[0.0], grid[grid > 0], [np.inf]])
     rows = []
     for threshold in thresholds.tolist():
-        judged = _judge(known, hierarchy, threshold)
-        error = _share(judged.wrong, judged.levels != UNDECIDED)
+        given = _answered(known, hierarchy, threshold)
+        error = _share(given.wrong, given.levels != UNDECIDED)
         rows.append(
             [
                 np.nan if error is None else error,
-                _mean(judged.wrong),
-                _mean(judged.levels != UNDECIDED),
-                _mean(judged.answers != UNDECIDED),
-                information(judged.answers, judged.wrong, hierarchy).mean().item(),
-                *(_mean(judged.levels == k) for k in range(len(hierarchy))),
+                _mean(given.wrong),
+                _mean(given.levels != UNDECIDED),
+                _mean(given.answers != UNDECIDED),
+                information(given.answers, given.wrong, hierarchy).mean().item(),
+                *(_mean(given.levels == k) for k in range(len(hierarchy))),
             ]
         )
     table = np.array(rows, dtype=np.float64)

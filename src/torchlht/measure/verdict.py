@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,11 +17,12 @@ class Verdict:
 
     Attributes:
         where: what was compared, as in "90% masked, species".
-        best: the method with the highest mean.
-        ahead: methods it is ahead of by more than seed noise, with the difference in points, the smallest first.
+        best: the method with the best mean.
+        ahead: methods it is ahead of by more than seed noise, with the difference, the smallest first.
         level: methods it is not shown to differ from, likewise.
         half: half-width of the simultaneous 95 % interval of a difference; NaN with a single seed.
         seeds: how many.
+        unit: what differences are in.
     """
 
     where: str
@@ -30,6 +31,7 @@ class Verdict:
     level: dict[str, float]
     half: float
     seeds: int
+    unit: str = "points"
 
     def text(self, limit: int | None = None) -> str:
         """In words; of long lists only the first so many names."""
@@ -40,7 +42,7 @@ class Verdict:
             parts.append(f"{self.best} is not shown to differ from {_listed(self.level, limit)}.")
         if self.ahead:
             parts.append(f"{self.best} is ahead of {_listed(self.ahead, limit)}: shown.")
-        return f"{self.where}: {' '.join(parts)} (± {self.half:.1f} points; {self.seeds} seeds, paired)"
+        return f"{self.where}: {' '.join(parts)} (± {self.half:.1f} {self.unit}; {self.seeds} seeds, paired)"
 
 
 def _listed(gaps: dict[str, float], limit: int | None) -> str:
@@ -51,7 +53,9 @@ def _listed(gaps: dict[str, float], limit: int | None) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def judge(where: str, scores: Mapping[str, Sequence[float]]) -> Verdict:
+def tell_apart(
+    where: str, scores: Mapping[str, Sequence[float]], better: Literal["higher", "lower"] = "higher", unit: str = "points"
+) -> Verdict:
     """Tukey's test in blocks: methods are treatments, seeds (with their masks) are blocks.
 
     What a seed does to all methods alike drops out; the rest is pooled over methods into one estimate of noise, and the
@@ -61,13 +65,13 @@ def judge(where: str, scores: Mapping[str, Sequence[float]]) -> Verdict:
     """
     names = list(scores)
     table = np.array([scores[name] for name in names])  # (methods, seeds)
-    means = table.mean(axis=1)
+    means = table.mean(axis=1) if better == "higher" else -table.mean(axis=1)
     best = names[int(means.argmax())]
     gaps = {name: float(means.max() - m) for name, m in sorted(zip(names, means, strict=True), key=lambda p: -p[1])}
     gaps.pop(best)
     half = interval(table)
     ahead = {name: gap for name, gap in gaps.items() if gap > half}
-    return Verdict(where, best, ahead, {n: g for n, g in gaps.items() if n not in ahead}, half, table.shape[1])
+    return Verdict(where, best, ahead, {n: g for n, g in gaps.items() if n not in ahead}, half, table.shape[1], unit)
 
 
 def interval(table: np.ndarray[Any, Any]) -> float:

@@ -69,12 +69,14 @@ def faults_text(source: str, faults: list[Fault]) -> str:
 
 
 def metrics_table(metrics: dict[str, Any]) -> Table:
-    """Accuracy and friends per level, coarse → fine, and along the path."""
-    table = Table("level", title_justify="left")
-    for name in ("accuracy", "mean class recall", "macro F1", "AUC", "classes", "samples"):
+    """The metrics of each level, coarse → fine."""
+    from torchlht.measure.metrics import specs  # takes seconds, which a tree of classes need not wait for
+
+    table, shown = Table("level", title_justify="left"), specs("level", "terminal")
+    for name in (*(spec.headed("terminal") for spec in shown), "classes", "samples"):
         table.add_column(name, justify="right")
     for level in metrics["levels"]:
-        figures = [percent(level[name]) for name in ("accuracy", "mean_class_recall", "macro_f1", "macro_auc")]
+        figures = (spec.text(spec.of(level)) for spec in shown)
         table.add_row(level["name"], *figures, str(level["classes"]), f"{level['samples']:,}")
     return table
 
@@ -95,9 +97,6 @@ def answers_table(points: list[dict[str, Any]]) -> Table:
 
 def metrics_sentence(metrics: dict[str, Any]) -> str:
     """The figures that belong to no single level."""
-    severity = metrics["mistake_severity"]
-    severity = "–" if severity is None else f"{severity:.2f}"
-    return (
-        f"mean over levels {percent(metrics['mean_accuracy'])} · whole path right {percent(metrics['full_path_accuracy'])} · "
-        f"levels disagree {percent(metrics['inconsistency'])} · mistake severity {severity}"
-    )
+    from torchlht.measure.metrics import specs
+
+    return " · ".join(f"{spec.headed('terminal')} {spec.text(spec.of(metrics))}" for spec in specs("run", "terminal"))

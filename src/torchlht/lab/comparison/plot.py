@@ -8,13 +8,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from torchlht.files import replacing
-from torchlht.lab.comparison.results import Results
+from torchlht.lab.comparison.results import ACCURACY, Comparison
 
 MARKERS = "osD^vP"
 INK, FAINT = "#333333", "#dddddd"
 
 
-def draw_accuracy(results: Results, path: Path) -> None:
+def draw_accuracy(results: Comparison, path: Path) -> None:
     """Write a PNG."""
     import matplotlib
 
@@ -30,7 +30,7 @@ def draw_accuracy(results: Results, path: Path) -> None:
         pyplot.close(figure)
 
 
-def ranked(results: Results) -> list[str]:
+def ranked(results: Comparison) -> list[str]:
     """Methods under their own rule of answering, the best at the finest level under the strongest mask first."""
     present = results.at(max(results.masks))
     others = {m for mask in results.masks for m in results.at(mask)} - set(present)
@@ -43,12 +43,12 @@ def _style(i: int) -> dict[str, Any]:
     return {"color": colours[i % 6], "marker": MARKERS[(i // 6 + i) % 6], "linestyle": ("-", "--", ":", "-.")[i // 6 % 4]}
 
 
-def _summary(results: Results, method: str, mask: float, level: str) -> tuple[float, float] | None:
-    values = [100 * v for v in results.get(method, mask, "accuracy", level)]
+def _summary(results: Comparison, method: str, mask: float, level: str) -> tuple[float, float] | None:
+    values = [ACCURACY.scale * v for v in results.get(method, mask, ACCURACY.name, level)]
     return (mean(values), stdev(values) if len(values) > 1 else 0.0) if values else None
 
 
-def _lines(pyplot: Any, results: Results, methods: Sequence[str]) -> Any:
+def _lines(pyplot: Any, results: Comparison, methods: Sequence[str]) -> Any:
     size = (3.6 * len(results.levels) + 1.6, max(4.2, 0.23 * len(methods) + 0.8))
     figure, panels = pyplot.subplots(1, len(results.levels), figsize=size, squeeze=False)
     masks = sorted(results.masks)
@@ -67,14 +67,14 @@ def _lines(pyplot: Any, results: Results, methods: Sequence[str]) -> Any:
         panel.set_xticks([100 * m for m in masks])
         panel.grid(axis="y", color=FAINT, linewidth=0.6)
         panel.set_axisbelow(True)
-    panels[0][0].set_ylabel("accuracy on test samples, %  (± std over seeds)")
+    panels[0][0].set_ylabel(f"{ACCURACY.axis(' on test samples')}  (± std over seeds)")
     handles, labels = panels[0][-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="best at right first")
     figure.tight_layout()
     return figure
 
 
-def _dots(pyplot: Any, results: Results, methods: Sequence[str]) -> Any:
+def _dots(pyplot: Any, results: Comparison, methods: Sequence[str]) -> Any:
     height = 1.2 + 0.26 * len(methods)
     figure, panels = pyplot.subplots(1, len(results.levels), figsize=(2.6 * len(results.levels) + 1.6, height), squeeze=False)
     mask = results.masks[0]
@@ -84,7 +84,7 @@ def _dots(pyplot: Any, results: Results, methods: Sequence[str]) -> Any:
                 panel.errorbar(found[0], -i, xerr=found[1], capsize=2, markersize=4, color="#0072b2", marker="o")
         panel.set_title(level, loc="left", color=INK)
         panel.set_yticks([-i for i in range(len(methods))], list(methods) if level == results.levels[0] else [])
-        panel.set_xlabel("accuracy, %")
+        panel.set_xlabel(ACCURACY.axis())
         panel.grid(color=FAINT, linewidth=0.6)
         panel.set_axisbelow(True)
     figure.suptitle(f"{mask:.0%} of fine labels hidden, ± std over seeds", x=0.01, ha="left", fontsize=9)

@@ -15,47 +15,30 @@ from rich.table import Table
 from torchlht.files import write_text
 from torchlht.lab.comparison.contenders import run_name
 from torchlht.lab.comparison.tuning import Trial, summary
-from torchlht.measure.verdict import Verdict, judge
+from torchlht.measure.metrics import REGISTER, Spec, specs
+from torchlht.measure.verdict import Verdict, tell_apart
 
 Row = tuple[str, float, int, dict[str, Any]]  # method, mask, seed, metrics
 
-PER_LEVEL = (
-    "accuracy",
-    "accuracy_with_siblings",
-    "accuracy_without_siblings",
-    "mean_class_recall",
-    "macro_precision",
-    "macro_f1",
-    "macro_auc",
-    "ece",
-)
-PER_RUN = (
-    "mean_accuracy",
-    "full_path_accuracy",
-    "inconsistency",
-    "mistake_severity",
-    "hierarchical_precision",
-    "hierarchical_recall",
-    "hierarchical_f1",
-)
-DISTANCES = ("1", "5", "20")
-COST = ("train_seconds", "seconds_per_step", "parameters")
+ACCURACY, MEAN = REGISTER["accuracy"], REGISTER["mean_accuracy"]  # what methods are ranked and told apart by
 RULE = " + "  # between a method and a rule of answering that is not its own
-COLUMNS = ["method", "mask", "seed", "level", *PER_LEVEL, *PER_RUN, *(f"hierarchical_distance_{k}" for k in DISTANCES), *COST]
+RULES_CHANGE = ("accuracy", "mean_accuracy", "mistake_severity")
+KEYS = ("method", "mask", "seed", "level")
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 # ---- results.csv ---------------------------------------------------------------------------------------------------
 
 
-def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) -> Results:
+def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) -> Comparison:
     """results.csv, one row per method, mask, seed and level, and table.md; gives what read_results gives."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
+    writer = csv.DictWriter(text, [*KEYS, *(spec.name for spec in specs())], lineterminator="\n")
     writer.writeheader()
     for method, mask, seed, metrics in rows:
         for name, found in views(method, metrics):
             for level in found["levels"]:
-                writer.writerow(tidy(found | {c: metrics[c] for c in COST}, level, method=name, mask=mask, seed=seed))
+                writer.writerow(tidy(metrics | found, level, method=name, mask=mask, seed=seed))
     write_text(out / "results.csv", text.getvalue())
     diverged = [f"{method}, {mask:.0%} masked, seed {seed}" for method, mask, seed, found in rows if "diverged" in found]
     results = read_results(out)
@@ -72,146 +55,143 @@ def views(method: str, metrics: dict[str, Any]) -> Iterator[tuple[str, dict[str,
 
 
 def tidy(metrics: dict[str, Any], level: dict[str, Any], **keys: Any) -> dict[str, Any]:
-    """A row of results.csv."""
+    """A row of results.csv, blank where a figure was not measured."""
     row = {**keys, "level": level["name"]}
-    row |= {column: level.get(column) for column in PER_LEVEL} | {column: metrics[column] for column in (*PER_RUN, *COST)}
-    row |= {f"hierarchical_distance_{k}": metrics["hierarchical_distance"][k] for k in DISTANCES}
+    row |= {spec.name: spec.of(level if spec.per == "level" else metrics) for spec in specs()}
     return {column: round(value, 6) if isinstance(value, float) else value for column, value in row.items()}
 
 
 @dataclass(frozen=True)
-class Results:
-    """results.csv in memory: figures by (method, mask, level, column), one per seed.
+class Comparison:
+    """results.csv in memory.
 
     Attributes:
         methods: in the order of the file.
         masks: likewise.
         levels: coarse → fine.
         seeds: in the order of the file.
-        values: one list per figure, in the order of the seeds.
+        values: figures by seed, for each method, mask, level and column; those that were measured.
     """
 
     methods: list[str]
     masks: list[float]
     levels: list[str]
     seeds: list[int]
-    values: dict[tuple[str, float, str, str], list[float]]
+    values: dict[tuple[str, float, str, str], dict[int, float]]
 
     def get(self, method: str, mask: float, column: str, level: str | None = None) -> list[float]:
-        """One column of one method at one mask; the finest level's unless another is named."""
-        return self.values.get((method, mask, level or self.levels[-1], column), [])
+        """One column of one method at one mask, seed by seed; the finest level's unless another is named."""
+        return list(self.by_seed(method, mask, column, level).values())
+
+    def by_seed(self, method: str, mask: float, column: str, level: str | None = None) -> dict[int, float]:
+        """The same, with the seeds."""
+        return self.values.get((method, mask, level or self.levels[-1], column), {})
 
     def at(self, mask: float, *, rules: bool = False) -> list[str]:
         """The methods that have results at a mask, the best at the finest level last; or, as "lht + crm", those with a rule."""
-        present = [m for m in self.methods if self.get(m, mask, "accuracy") and (RULE in m) == rules]
-        return sorted(present, key=lambda m: mean(self.get(m, mask, "accuracy")))
+        present = [m for m in self.methods if self.get(m, mask, ACCURACY.name) and (RULE in m) == rules]
+        return sorted(present, key=lambda m: ACCURACY.goodness(mean(self.get(m, mask, ACCURACY.name))))
 
 
-def read_results(out: Path) -> Results:
+def read_results(out: Path) -> Comparison:
     """The results of a finished comparison."""
     with (out / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     levels = list(dict.fromkeys(row["level"] for row in rows))
-    values: dict[tuple[str, float, str, str], list[float]] = {}
+    values: dict[tuple[str, float, str, str], dict[int, float]] = {}
     for row in rows:
         method, mask = row["method"], float(row["mask"])
-        for column in row.keys() - {"method", "mask", "seed", "level"}:
+        for column in row.keys() - set(KEYS):
             if row[column]:
-                values.setdefault((method, mask, row["level"], column), []).append(float(row[column]))
+                values.setdefault((method, mask, row["level"], column), {})[int(row["seed"])] = float(row[column])
     methods = list(dict.fromkeys(row["method"] for row in rows))
     masks, seeds = (list(dict.fromkeys(float(row[name]) for row in rows)) for name in ("mask", "seed"))
-    return Results(methods, masks, levels, [int(seed) for seed in seeds], values)
+    return Comparison(methods, masks, levels, [int(seed) for seed in seeds], values)
 
 
 # ---- which differences are real ------------------------------------------------------------------------------------
 
 
-def verdicts(results: Results) -> list[Verdict]:
+def verdicts(results: Comparison) -> list[Verdict]:
     """At each mask, then over all masks, at the finest level and on average over levels."""
-    finest = results.levels[-1]
-    asked = [(finest, "accuracy"), ("mACC", "mean_accuracy")]
     found = []
-    for name, column in asked:
+    for name, spec in ((results.levels[-1], ACCURACY), (MEAN.headed("table"), MEAN)):
         for mask in results.masks:
-            found += _verdict(f"{mask:.0%} masked, {name}", {m: results.get(m, mask, column) for m in results.at(mask)})
+            here = {m: results.get(m, mask, spec.name) for m in results.at(mask)}
+            found += _verdict(f"{mask:.0%} masked, {name}", here, spec)
         if len(results.masks) > 1:
-            everywhere = [
-                m for m in results.at(results.masks[0]) if all(results.get(m, mask, column) for mask in results.masks)
-            ]
-            pooled = {m: [results.get(m, mask, column) for mask in results.masks] for m in everywhere}
-            means = {m: [mean(s) for s in zip(*v, strict=True)] for m, v in pooled.items() if len({len(s) for s in v}) == 1}
-            found += _verdict(f"all masks, {name}", means)
+            pooled = {m: [results.get(m, mask, spec.name) for mask in results.masks] for m in results.at(results.masks[0])}
+            whole = {m: v for m, v in pooled.items() if all(v) and len({len(s) for s in v}) == 1}
+            means = {m: [mean(s) for s in zip(*v, strict=True)] for m, v in whole.items()}
+            found += _verdict(f"all masks, {name}", means, spec)
     return found
 
 
-def _verdict(where: str, scores: dict[str, list[float]]) -> list[Verdict]:
-    """One verdict, in points; none when fewer than two methods finished every seed."""
+def _verdict(where: str, scores: dict[str, list[float]], spec: Spec) -> list[Verdict]:
+    """One verdict; none when fewer than two methods finished every seed."""
     seeds = max((len(s) for s in scores.values()), default=0)
-    whole = {name: [100 * x for x in s] for name, s in scores.items() if len(s) == seeds}
-    return [judge(where, whole)] if len(whole) > 1 else []
+    whole = {name: [spec.scale * x for x in s] for name, s in scores.items() if len(s) == seeds}
+    unit = "points" if spec.unit == "%" else spec.unit
+    return [tell_apart(where, whole, spec.better, unit)] if len(whole) > 1 else []
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def spread(values: Sequence[float], scale: float = 100, digits: int = 1) -> str:
+def mean_std(values: Sequence[float], spec: Spec = ACCURACY) -> str:
     """Mean ± standard deviation over seeds; a dash where there is nothing."""
     if not values:
         return "–"
-    middle = f"{scale * mean(values):.{digits}f}"
-    return f"{middle} ± {scale * stdev(values):.{digits}f}" if len(values) > 1 else middle
+    middle = spec.text(mean(values))
+    return f"{middle} ± {spec.text(stdev(values))}" if len(values) > 1 else middle
 
 
-def table_rows(results: Results) -> Iterator[list[str]]:
+def table_rows(results: Comparison) -> Iterator[list[str]]:
     """masked, method, then accuracy per level and mACC; the best at the finest level last."""
     for mask in results.masks:
         for method in results.at(mask):
-            figures = [spread(results.get(method, mask, "accuracy", level)) for level in results.levels]
-            yield [f"{mask:.0%}", method, *figures, spread(results.get(method, mask, "mean_accuracy"))]
+            figures = [mean_std(results.get(method, mask, ACCURACY.name, level)) for level in results.levels]
+            yield [f"{mask:.0%}", method, *figures, mean_std(results.get(method, mask, MEAN.name))]
 
 
-def quality_rows(results: Results) -> Iterator[list[str]]:
+def quality() -> list[Spec]:
+    """What accuracy does not say: the columns of its table, heights last."""
+    shown = [spec for spec in specs(shown="table") if spec not in (ACCURACY, MEAN)]
+    return sorted(shown, key=lambda spec: (spec.unit == "height", spec.place))
+
+
+def quality_rows(results: Comparison) -> Iterator[list[str]]:
     """What accuracy does not say, at the finest level or along the path."""
     for mask in results.masks:
         for method in results.at(mask):
-
-            def figure(column: str, scale: float = 100, digits: int = 1, method: str = method, mask: float = mask) -> str:
-                values = results.get(method, mask, column)
-                return f"{scale * mean(values):.{digits}f}" if values else "–"
-
-            percent = [
-                figure(name)
-                for name in ("full_path_accuracy", "inconsistency", "hierarchical_f1", "mean_class_recall", "macro_f1", "ece")
-            ]
-            siblings = [figure("accuracy_with_siblings"), figure("accuracy_without_siblings")]
-            distances = [figure(f"hierarchical_distance_{k}", 1, 2) for k in DISTANCES]
-            yield [f"{mask:.0%}", method, *percent, *siblings, figure("mistake_severity", 1, 2), *distances]
+            found = [(spec, results.get(method, mask, spec.name)) for spec in quality()]
+            yield [f"{mask:.0%}", method, *(spec.text(mean(values) if values else None) for spec, values in found)]
 
 
-QUALITY = ["masked", "method", "whole path", "levels disagree", "hF1", "class recall", "macro F1", "ECE", "with siblings"]
-QUALITY += ["without siblings", "severity", "distance@1", "@5", "@20"]
-
-
-def rule_rows(results: Results) -> Iterator[list[str]]:
+def rule_rows(results: Comparison) -> Iterator[list[str]]:
     """What a rule of answering changes, against the method's own way."""
     for mask in results.masks:
         for name in results.at(mask, rules=True):
-            method = name.partition(RULE)[0]
-            figures = []
-            for column, scale, digits in (("accuracy", 100, 1), ("mean_accuracy", 100, 1), ("mistake_severity", 1, 2)):
-                pair = (results.get(name, mask, column), results.get(method, mask, column))
-                change = [scale * (a - b) for a, b in zip(*pair, strict=True)]
-                figures.append(f"{scale * mean(pair[0]):.{digits}f} ({mean(change):+.{digits}f})" if change else "–")
-            yield [f"{mask:.0%}", name, *figures, spread(results.get(name, mask, "full_path_accuracy"))]
+            figures = [_changed(results, name, mask, REGISTER[column]) for column in RULES_CHANGE]
+            yield [f"{mask:.0%}", name, *figures, mean_std(results.get(name, mask, "full_path_accuracy"))]
 
 
-def cost_rows(results: Results) -> Iterator[list[str]]:
+def _changed(results: Comparison, name: str, mask: float, spec: Spec) -> str:
+    """A figure under a rule, and in brackets the change over the seeds that have both."""
+    ruled, own = (results.by_seed(method, mask, spec.name) for method in (name, name.partition(RULE)[0]))
+    change = [ruled[seed] - own[seed] for seed in ruled if seed in own]
+    return f"{spec.text(mean(ruled.values()))} ({spec.text(mean(change), '+')})" if change else "–"
+
+
+def cost_rows(results: Comparison) -> Iterator[list[str]]:
     """What each method costs: parameters, time per step, time per run at each mask."""
     for method in results.methods:
         if RULE in method:
             continue  # not a training of its own
-        every = [results.get(method, mask, column) for column in COST for mask in results.masks]
-        seconds, steps, parameters = (every[i * len(results.masks) : (i + 1) * len(results.masks)] for i in range(3))
+        seconds, steps, parameters = (
+            [results.get(method, mask, column) for mask in results.masks]
+            for column in ("train_seconds", "seconds_per_step", "parameters")
+        )
         if not any(parameters):
             continue
         size = max(mean(p) for p in parameters if p)
@@ -229,12 +209,12 @@ def markdown(header: list[str], rows: Iterator[list[str]] | list[list[str]]) -> 
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
-def accuracy_header(results: Results) -> list[str]:
+def accuracy_header(results: Comparison) -> list[str]:
     """The columns of the table of accuracies."""
-    return ["masked", "method", *results.levels, "mACC"]
+    return ["masked", "method", *results.levels, MEAN.headed("table")]
 
 
-def document(results: Results, trials: Sequence[Trial] = (), diverged: Sequence[str] = ()) -> str:
+def document(results: Comparison, trials: Sequence[Trial] = (), diverged: Sequence[str] = ()) -> str:
     """table.md."""
     finest = results.levels[-1]
     parts = [
@@ -246,13 +226,16 @@ def document(results: Results, trials: Sequence[Trial] = (), diverged: Sequence[
     ]
     if diverged:
         parts.append(f"Diverged, and left out above: {'; '.join(diverged)}.")
-    parts += ["## Along the tree", markdown(QUALITY, quality_rows(results))]
+    header = ["masked", "method", *(spec.headed("table") for spec in quality())]
+    heights = WORDS[sum(spec.unit == "height" for spec in quality())]
+    parts += ["## Along the tree", markdown(header, quality_rows(results))]
     parts.append(
-        f"At {finest} or along the path, mean over seeds, in percent but for the last four columns, which are heights of the "
-        "lowest common ancestor. A class without siblings follows from its parent: masking it hides nothing."
+        f"At {finest} or along the path, mean over seeds, in percent but for the last {heights} columns, which are heights of "
+        "the lowest common ancestor. A class without siblings follows from its parent: masking it hides nothing."
     )
     if rules := list(rule_rows(results)):
-        columns = ["masked", "method + rule", finest, "mACC", "severity", "whole path"]
+        headings = [REGISTER[column].headed("table") for column in (*RULES_CHANGE[1:], "full_path_accuracy")]
+        columns = ["masked", "method + rule", finest, *headings]
         parts += ["## Rules of answering", markdown(columns, rules), "In brackets, the change from the method's own way."]
     header = ["method", "parameters", "ms per step", *(f"seconds at {mask:.0%}" for mask in results.masks)]
     parts += ["## Cost", markdown(header, cost_rows(results))]
@@ -266,8 +249,8 @@ def shown_results(out: Path, data: str) -> Iterator[Table | str]:
     """The table, what it means, and what to do next, for the terminal."""
     results = read_results(out)
     table = Table("masked", "method")
-    for level in (*results.levels, "mACC"):
-        table.add_column(level, justify="right")
+    for heading in accuracy_header(results)[2:]:
+        table.add_column(heading, justify="right")
     for row in table_rows(results):
         table.add_row(*row)
     yield table

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from torchlht.files import replacing
 from torchlht.lab.comparison.plot import FAINT, INK, _style
-from torchlht.lab.lowshot.results import Results
+from torchlht.lab.lowshot.results import LowshotResults
 
 
-def draw_accuracy(results: Results, path: Path) -> None:
+def draw_accuracy(results: LowshotResults, path: Path) -> None:
     """Write a PNG."""
     import matplotlib
 

@@ -44,7 +44,7 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Results:
+class LowshotResults:
     """Everything that was measured.
 
     Attributes:
@@ -108,13 +108,13 @@ def summary(values: NDArray[np.float64]) -> Figure:
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
-def collect(rows: Sequence[Row], top: int, caption: str = "") -> Results:
+def collect(rows: Sequence[Row], top: int, caption: str = "") -> LowshotResults:
     """Rows as tables of seeds × draws."""
     found: dict[tuple[str, int], dict[int, dict[int, float]]] = {}
     for row in rows:
         found.setdefault((row.method, row.shots), {}).setdefault(row.seed, {})[row.draw] = 100 * row.among
     values = {key: np.array([[seed[draw] for draw in sorted(seed)] for seed in seeds.values()]) for key, seeds in found.items()}
-    return Results(top, values, caption)
+    return LowshotResults(top, values, caption)
 
 
 def write_rows(path: Path, rows: Sequence[Row], top: int) -> None:
@@ -128,7 +128,7 @@ def write_rows(path: Path, rows: Sequence[Row], top: int) -> None:
     write_text(path, text.getvalue())
 
 
-def document(results: Results) -> str:
+def document(results: LowshotResults) -> str:
     """table.md."""
     parts = [markdown(accuracy_header(results), accuracy_rows(results)), results.caption]
     if others := list(gain_rows(results)):
@@ -136,18 +136,18 @@ def document(results: Results) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def accuracy_header(results: Results) -> list[str]:
+def accuracy_header(results: LowshotResults) -> list[str]:
     """The columns of both tables."""
     return ["method", *(plural(k, "shot") for k in results.shots)]
 
 
-def accuracy_rows(results: Results) -> Iterator[list[str]]:
+def accuracy_rows(results: LowshotResults) -> Iterator[list[str]]:
     """Methods, the best last."""
     for method in results.methods:
         yield [method, *(str(results.figure(method, k)) for k in results.shots)]
 
 
-def gain_rows(results: Results) -> Iterator[list[str]]:
+def gain_rows(results: LowshotResults) -> Iterator[list[str]]:
     """Differences to nn, where it took part."""
     for method in results.methods:
         if method != BASE and (BASE, results.shots[0]) in results.values:
@@ -155,7 +155,7 @@ def gain_rows(results: Results) -> Iterator[list[str]]:
             yield [method, *(f"{'+' if gain.mean >= 0 else ''}{gain}" for gain in gains)]
 
 
-def shown(results: Results, out: Path) -> Iterator[Any]:
+def shown(results: LowshotResults, out: Path) -> Iterator[Any]:
     """The tables and what they mean, for the terminal."""
     for rows, title in ((accuracy_rows(results), f"top-{results.top}, %"), (gain_rows(results), "points above nn")):
         table = Table("method", title=title, title_justify="left")

@@ -15,7 +15,7 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.lowshot.evaluate import UNTRAINED, Work, check_methods, pretrained_features
 from torchlht.lab.lowshot.plot import draw_accuracy
 from torchlht.lab.lowshot.protocol import Protocol, make_protocol, write_source
-from torchlht.lab.lowshot.results import Results, Row, collect, document, summary, write_rows
+from torchlht.lab.lowshot.results import LowshotResults, Row, collect, document, summary, write_rows
 from torchlht.lab.options import LowshotArgs
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import backbone_name
@@ -23,7 +23,7 @@ from torchlht.learn.training import backbone_name
 SETTINGS = "lowshot.yaml"
 
 
-def lowshot(args: LowshotArgs) -> Results:
+def lowshot(args: LowshotArgs) -> LowshotResults:
     """Train on some classes, tell others from a few examples each, and write lowshot.csv, table.md and accuracy.png.
 
     >>> lowshot(LowshotArgs("birds.npz", Path("runs/lowshot"), target="50", methods="nn,lht"))

@@ -386,7 +386,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Part("R2-80", (Arm(lht_paper(0.01), "LHT"), *added("lht")), (0.8,), "R2={:g}", common={"mask_levels": 2}),
         ),
         "isic-recall",
-        (Measure("recall", "recall", "classes"),),
+        (Measure("mean_class_recall", "recall", "classes"),),
         seeds="5",
         notes=(
             "The split keeps all pictures of a lesion together; the paper does not say that its does. The second level is the "

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torchlht.data.batches import load
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import find_base
-from torchlht.lab.comparison.results import Results, read_results
+from torchlht.lab.comparison.results import Comparison, read_results
 from torchlht.lab.reproduction.work import Reproduction
 from torchlht.measure.evaluation import run_inputs
 from torchlht.show.figures.attributes import attribute_figure, cosine_similarity, read_class_attributes, similarity_test
@@ -31,7 +31,7 @@ def draw_sweep(work: Reproduction) -> list[str]:
     return [saved(figure, work.out / "sweep.png")]
 
 
-def sweep_figure(results: Results, labels: Sequence[str]) -> Figure:
+def sweep_figure(results: Comparison, labels: Sequence[str]) -> Figure:
     """A line per family of contenders that differ in their last option, its values in the order they are listed in."""
     families: dict[str, list[str]] = {}
     for label in labels:

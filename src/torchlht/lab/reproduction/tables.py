@@ -12,9 +12,10 @@ from statistics import mean, stdev
 from scipy.stats import kendalltau
 
 from torchlht.files import write_text
-from torchlht.lab.comparison.results import Results, markdown, spread
+from torchlht.lab.comparison.results import ACCURACY, Comparison, markdown, mean_std
 from torchlht.lab.reproduction.experiments import Arm, Experiment, Measure, Part
 from torchlht.lab.reproduction.paper import Cell, paper_figures
+from torchlht.measure.metrics import REGISTER, Spec
 
 SELECTION = (
     "Ours are of the last epoch of every run: nothing is chosen on test samples. The paper does not say which epoch its "
@@ -31,8 +32,9 @@ class Figure:
         level: a level, a class, or "all".
         metric: by the paper's name.
         arm: the method, and the paper's name for it.
-        values: ours, one per seed, as fractions.
-        paper: the paper's, in percent, where it has one.
+        values: ours, one per seed.
+        paper: the paper's, as it is shown, where it has one.
+        spec: the metric by ours; an accuracy unless it is given.
     """
 
     setting: str
@@ -41,6 +43,7 @@ class Figure:
     arm: Arm
     values: tuple[float, ...]
     paper: float | None
+    spec: Spec = ACCURACY
 
     @property
     def column(self) -> str:
@@ -51,11 +54,11 @@ class Figure:
 
     def text(self) -> str:
         """Ours, and the paper's in brackets."""
-        return spread(self.values) + (f" ({self.paper:.1f})" if self.paper is not None else "")
+        return mean_std(self.values, self.spec) + (f" ({self.paper:.1f})" if self.paper is not None else "")
 
 
 def part_figures(
-    experiment: Experiment, part: Part, results: Results, recalls: dict[tuple[str, float], dict[str, tuple[float, ...]]]
+    experiment: Experiment, part: Part, results: Comparison, recalls: dict[tuple[str, float], dict[str, tuple[float, ...]]]
 ) -> Iterator[Figure]:
     """Every figure of a part.
 
@@ -70,14 +73,15 @@ def part_figures(
             for measure in experiment.measures:
                 for level, values in _values(measure, arm, mask, results, recalls):
                     place = Cell(experiment.table, part.called(mask, by_paper=True), level, arm.paper, measure.paper)
-                    yield Figure(part.called(mask), level, measure.paper, arm, tuple(values), paper_figures().get(place))
+                    known, spec = paper_figures().get(place), REGISTER[measure.column]
+                    yield Figure(part.called(mask), level, measure.paper, arm, tuple(values), known, spec)
 
 
 def _values(
     measure: Measure,
     arm: Arm,
     mask: float,
-    results: Results,
+    results: Comparison,
     recalls: dict[tuple[str, float], dict[str, tuple[float, ...]]],
 ) -> Iterator[tuple[str, Sequence[float]]]:
     """The levels, or classes, a measure is taken at, with our values there."""
@@ -103,7 +107,7 @@ def write_figures(path: Path, experiment: Experiment, figures: Sequence[Figure])
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["experiment", "setting", "level", "metric", "method", "mean", "std", "seeds", "paper_method", "paper"])
     for figure in figures:
-        values = [100 * value for value in figure.values]
+        values = [figure.spec.scale * value for value in figure.values]
         middle = f"{mean(values):.2f}" if values else ""
         deviation = f"{stdev(values):.2f}" if len(values) > 1 else ""
         known = "" if figure.paper is None else f"{figure.paper:.1f}"
@@ -174,8 +178,8 @@ def order_lines(figures: Sequence[Figure]) -> Iterator[str]:
         ours = [mean(f.values) for f in both]
         theirs = [f.paper for f in both]
         tau = kendalltau(ours, theirs).statistic
-        by_paper = sorted(both, key=lambda f: -(f.paper or 0))
-        by_us = sorted(both, key=lambda f: -mean(f.values))
+        by_paper = sorted(both, key=lambda f: -f.spec.goodness(f.paper or 0))
+        by_us = sorted(both, key=lambda f: -f.spec.goodness(mean(f.values)))
         yield (
             f"{setting}: the paper {' > '.join(f.arm.paper for f in by_paper)}; here "
             f"{' > '.join(f.arm.paper for f in by_us)} (Kendall's τ {tau:.2f})"
@@ -189,6 +193,7 @@ def gain_lines(figures: Sequence[Figure]) -> Iterator[str]:
         others = [f for f in both if not f.arm.method.startswith("lht")]
         if not lht or not others:
             continue
-        theirs = (lht[-1].paper or 0) - max(f.paper or 0 for f in others)
-        ours = 100 * (mean(lht[-1].values) - max(mean(f.values) for f in others))
+        spec = lht[-1].spec
+        theirs = spec.goodness(lht[-1].paper or 0) - max(spec.goodness(f.paper or 0) for f in others)
+        ours = spec.scale * (spec.goodness(mean(lht[-1].values)) - max(spec.goodness(mean(f.values)) for f in others))
         yield f"{setting}: LHT over the best other, {lht[-1].column}: {theirs:+.1f} in the paper, {ours:+.1f} here"

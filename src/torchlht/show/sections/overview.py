@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from torchlht.answer.runs import Run
 from torchlht.console import plural
+from torchlht.measure.metrics import specs
 from torchlht.show.figures.probabilities import reliability
 from torchlht.show.sections.parts import (
     Cell,
@@ -13,24 +15,12 @@ from torchlht.show.sections.parts import (
     Subject,
     Table,
     listed,
-    number,
     percent,
     same_samples,
     samples_text,
 )
 from torchlht.show.seen import Seen
 
-MEANINGS = (
-    "Accuracy: the share of samples that is answered rightly. Mean class recall: the same class by class, then averaged, so "
-    "that rare classes count as much as common ones.",
-    "Macro F1: precision and recall of each class in one number, averaged over the classes that are true or answered. AUC: how "
-    "well scores rank the samples of a class above all others; 50 is chance.",
-    "Calibration error: how far probabilities are from what comes true, averaged over answers; left of the arrow as trained, "
-    "right of it calibrated.",
-    "Levels disagree: the answers do not lie on one path of the tree. Mistake severity: by how many levels wrong finest "
-    "answers are off, 1 being a sibling; it falls when easy mistakes are added, so read it beside the accuracy.",
-    "Hierarchical F1: how far the answered classes with all their ancestors are the true ones.",
-)
 WHERE = {
     "test": "the test part of the run's data, which neither training nor the choice of an epoch has seen",
     "val": "the samples the run set aside for validation, with the labels it could see there",
@@ -180,20 +170,29 @@ def metrics_section(subject: Subject) -> Content:
             level = [] if n else [Cell(subject.tree.levels[k], span=runs)]
             name = [seen.name] if several else []
             rows.append([*level, *name, *_cells(seen, i, k)])
-    head = ["level", *(["run"] if several else []), "accuracy", "mean class recall", "macro F1", "AUC"]
-    head += ["calibration error (ECE)", "classes", "samples"]
+    figures = [spec.headed("report") for spec in specs("level", "report")]
+    head = ["level", *(["run"] if several else []), *figures, "classes", "samples"]
     levels = Table(head, rows, words=2 if several else 1, ours=range(0, len(rows), runs) if several else ())
     return Content(
-        {"samples": samples_text(subject.ours), "levels": levels, "path": _path_table(subject), "meanings": MEANINGS}
+        {"samples": samples_text(subject.ours), "levels": levels, "path": _path_table(subject), "meanings": list(_meanings())}
     )
 
 
-def _cells(seen: Seen, i: int, k: int) -> list[str]:
+def _meanings() -> Iterator[str]:
+    """Every metric on the page with what it says."""
+    for spec in (*specs("level", "report"), *specs("run", "report")):
+        heading, meaning = spec.headed("report"), spec.meaning
+        more = " Left of the arrow as trained, right of it calibrated." if spec.name == "ece" else ""
+        yield f"{heading[0].upper()}{heading[1:]}: {meaning[0].lower()}{meaning[1:]}{more}"
+
+
+def _cells(seen: Seen, i: int, k: int) -> Iterator[str]:
     """A level of a run: the i-th on screen, k in the code."""
     level, (before, after) = seen.metrics["levels"][i], level_errors(seen, k)
-    shares = [percent(level[name]) for name in ("accuracy", "mean_class_recall", "macro_f1", "macro_auc")]
-    error = percent(before) if after is None else f"{percent(before)} → {percent(after)}"
-    return [*shares, error, f"{level['classes']:,}", f"{level['samples']:,}"]
+    for spec in specs("level", "report"):
+        shown = spec.text(before if spec.name == "ece" else spec.of(level))
+        yield shown if spec.name != "ece" or after is None else f"{shown} → {spec.text(after)}"
+    yield from (f"{level['classes']:,}", f"{level['samples']:,}")
 
 
 def level_errors(seen: Seen, level: int) -> tuple[float | None, float | None]:
@@ -207,16 +206,9 @@ def level_errors(seen: Seen, level: int) -> tuple[float | None, float | None]:
 
 def _path_table(subject: Subject) -> Table:
     """The figures that belong to no single level."""
-    head = ["run", "mean accuracy", "whole path right", "levels disagree", "mistake severity", "hierarchical F1"]
-    rows = [
-        [
-            seen.name,
-            *(percent(seen.metrics[name]) for name in ("mean_accuracy", "full_path_accuracy", "inconsistency")),
-            number(seen.metrics["mistake_severity"]),
-            percent(seen.metrics["hierarchical_f1"]),
-        ]
-        for seen in subject.runs
-    ]
+    shown = specs("run", "report")
+    head = ["run", *(spec.headed("report") for spec in shown)]
+    rows = [[seen.name, *(spec.text(spec.of(seen.metrics)) for spec in shown)] for seen in subject.runs]
     return Table(head, rows, ours=[0] if len(subject.runs) > 1 else ())
 
 
