@@ -435,7 +435,7 @@ def test_labels_of_any_width_of_integer_are_read(home: Path, dtype: str) -> None
         ),
         (
             {**NAMED, "classes_species": np.array(["Gull", "Tern", "Puffin", "Loon"])},
-            r"no row says which family the species 'Loon' is under; pass --hierarchy FILE",
+            r"no row says which family the species 'Loon' is under; pass hierarchy=FILE",
         ),
         (
             {"y": np.array([[0, 0], [2, 0], [0, 1], [0, 0], [0, 0], [0, 0]])},
