@@ -172,7 +172,7 @@ def test_every_structural_fault_is_listed_at_once() -> None:
             "middle: 'n' has no fine under it",
             "middle: 'o' has no fine under it",
             "level 'middle' is finer than 'coarse' but narrower (3 classes against 4): "
-            "levels run coarse → fine; `levels` names them in that order",
+            "levels run coarse → fine; --levels names them in that order",
             "coarse: 's' has no middle under it",
             "coarse: 4 classes but 3 parents: every coarse has exactly one fine",
         ]

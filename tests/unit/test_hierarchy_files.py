@@ -335,7 +335,7 @@ def test_columns_that_run_fine_to_coarse_are_told_once_not_row_by_row(tmp_path: 
     (fault,) = faults_of(put(tmp_path, "a.csv", "species,family\n" + rows))
     assert "level 'family' is finer than 'species' but narrower (4 classes against 20)" in fault
     assert "coarse → fine" in fault
-    assert "`levels`" in fault
+    assert "--levels" in fault
 
 
 def test_a_level_asked_for_that_has_no_column_is_told(tmp_path: Path) -> None:

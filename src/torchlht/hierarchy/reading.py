@@ -125,7 +125,7 @@ def narrower(coarse: str, coarse_size: int, fine: str, fine_size: int) -> str:
     """The sentence for a finer level with fewer classes than the coarser one above it."""
     return (
         f"level {fine!r} is finer than {coarse!r} but narrower ({fine_size} classes against {coarse_size}): "
-        "levels run coarse → fine; `levels` names them in that order"
+        "levels run coarse → fine; --levels names them in that order"
     )
 
 

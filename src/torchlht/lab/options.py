@@ -140,6 +140,7 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
     seed: int = 0
     """Of the drawn classes and examples, and of the groups."""
 
+    _: KW_ONLY
     backbone: str = "auto"
     """Pictures: the network that gives features, as of `lht train`. Features have a layer `linear` trained on them instead."""
     freeze: bool = False

@@ -24,7 +24,7 @@ from torchlht.errors import DivergedError, RunError
 from torchlht.files import write_yaml
 from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name
 from torchlht.lab.comparison.plot import draw_accuracy
-from torchlht.lab.comparison.results import Results, write_results
+from torchlht.lab.comparison.results import Comparison, write_results
 from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, trial, write_account
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import TrainArgs
@@ -51,7 +51,7 @@ class Cell:
         return Run(self.args.out)
 
 
-def compare(args: CompareArgs) -> Results:
+def compare(args: CompareArgs) -> Comparison:
     """Train every cell that is not finished, then write results.csv, table.md and accuracy.png; gives every figure.
 
     >>> results = compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
