@@ -21,12 +21,22 @@ from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.method import create_method
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.lowshot import grouping, lsd, ppa
-from torchlht.lab.lowshot.grouping import assign, commonest, group, kmeans, restrict
+from torchlht.lab.lowshot import grouping, scoring
+from torchlht.lab.lowshot.grouping import (
+    assign,
+    bucket,
+    commonest,
+    group,
+    kmeans,
+    name_vectors,
+    pieces,
+    restrict,
+    spelled,
+    words,
+)
 from torchlht.lab.lowshot.protocol import make_protocol, ranks, target_names, write_source
-from torchlht.lab.lowshot.prototypes import by_cosine, hit_rate
 from torchlht.lab.lowshot.results import Row, collect, document, summary, write_rows
-from torchlht.lab.lowshot.vectors import bucket, name_vectors, pieces, spelled, words
+from torchlht.lab.lowshot.scoring import by_cosine, hit_rate
 from torchlht.lab.options import LowshotArgs
 from trees import naive_cross_entropy, normal, random_hierarchy, random_labels, random_method
 
@@ -173,7 +183,7 @@ def test_a_word_that_fewer_names_have_weighs_more():
 
 def test_vectors_and_groups_are_the_same_in_every_process():
     code = (
-        "import hashlib; from torchlht.lab.lowshot.vectors import spelled; from torchlht.lab.lowshot.grouping import group;"
+        "import hashlib; from torchlht.lab.lowshot.grouping import spelled; from torchlht.lab.lowshot.grouping import group;"
         f"names = {BIRDS!r}; v = spelled(names);"
         "print(hashlib.sha256(v.tobytes()).hexdigest(), group(names, v, (4, 2)).to_dict())"
     )
@@ -510,7 +520,7 @@ def test_equal_scores_count_by_their_chance():
 
 
 def test_ppa_predicts_unit_weights_from_unit_activations_by_two_layers():
-    predictor = ppa.WeightPredictor(4)
+    predictor = scoring.WeightPredictor(4)
     rng = np.random.default_rng(0)
     for parameter in predictor.parameters():
         parameter.data = normal(rng, *parameter.shape, dtype=torch.float32)
@@ -528,7 +538,7 @@ def test_untrained_ppa_on_features_that_are_never_negative_is_the_rule_of_neares
     classes = np.arange(20) % 5
     x = rng.random(size=(20, 6)).astype(np.float32)
     support = ranks([str(i) for i in range(20)], classes, seed=0, number=0) < 2
-    predicted = ppa.by_predicted_weights(ppa.WeightPredictor(6), x, classes)(support)
+    predicted = scoring.by_predicted_weights(scoring.WeightPredictor(6), x, classes)(support)
     length = np.linalg.norm(x[~support], axis=1, keepdims=True)
     np.testing.assert_allclose(predicted / length, by_cosine(x, classes)(support), atol=1e-6)
 
@@ -538,23 +548,23 @@ def test_ppa_learns_and_is_the_same_for_the_same_seed(tmp_path):
     classes = np.repeat(np.arange(6), 12)
     telling = rng.random(size=(6, 6))[classes] + 0.1 * rng.random(size=(72, 6))
     x = 5 * np.concatenate([telling, 3 * rng.random(size=(72, 2))], axis=1).astype(np.float32)  # the last two say nothing
-    one, two = (ppa.train_predictor(x, classes, steps=200, seed=0) for _ in range(2))
+    one, two = (scoring.train_predictor(x, classes, steps=200, seed=0) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     rank = ranks([str(i) for i in range(72)], classes, seed=0, number=0)
     asked = classes[rank >= 3]
-    before, after = (ppa.by_predicted_weights(p, x, classes)(rank < 3) for p in (ppa.WeightPredictor(8), one))
+    before, after = (scoring.by_predicted_weights(p, x, classes)(rank < 3) for p in (scoring.WeightPredictor(8), one))
     assert hit_rate(after, asked, 1) > hit_rate(before, asked, 1) + 0.1
-    ppa.keep(one, tmp_path / "ppa.safetensors")
-    again = ppa.kept(tmp_path / "ppa.safetensors", 8)
+    scoring.keep_predictor(one, tmp_path / "ppa.safetensors")
+    again = scoring.kept_predictor(tmp_path / "ppa.safetensors", 8)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), again.parameters(), strict=True))
 
 
 def test_a_step_of_diffusion_on_a_graph_made_by_hand():
     """0 → 1, 1 → 0, 2 → 1: edges both ways are 0=1 (twice) and 1–2, rows (0: 1 by 2), (1: 0 by 2, 2 by 1), (2: 1 by 1)."""
-    walk = lsd.transitions(lsd.adjacency(np.array([[1], [0], [1]]), 3))
+    walk = scoring.transitions(scoring.adjacency(np.array([[1], [0], [1]]), 3))
     np.testing.assert_allclose(walk.toarray(), [[0, 1, 0], [2 / 3, 0, 1 / 3], [0, 1, 0]], rtol=1e-6)
     labels = np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
-    start, one, two = lsd.diffuse(walk, labels, 2)
+    start, one, two = scoring.diffuse(walk, labels, 2)
     np.testing.assert_allclose(start, [[1 / 2, 0], [1 / 2, 0], [0, 1]])
     # columns of the labels: (1/2, 1/2, 0) and (0, 0, 1); W times these: (1/2, 1/3, 1/2) and (0, 1/3, 0), over their sums
     np.testing.assert_allclose(one, [[3 / 8, 0], [2 / 8, 1], [3 / 8, 0]], rtol=1e-6)
@@ -583,30 +593,30 @@ def naive_diffusion(background, points, classes, support, k, steps):
 
 @pytest.mark.parametrize("rows", [7, 4096])
 def test_diffusion_equals_a_loop_over_a_graph_that_is_made_anew(monkeypatch, rows):
-    monkeypatch.setattr(lsd, "NEIGHBOURS", 6)
-    monkeypatch.setattr(lsd, "ROWS", rows)
+    monkeypatch.setattr(scoring, "NEIGHBOURS", 6)
+    monkeypatch.setattr(scoring, "ROWS", rows)
     rng = np.random.default_rng(0)
     background, points = (rng.normal(size=(n, 5)).astype(np.float32) for n in (40, 24))
     classes = np.arange(24) % 4
-    diffusion = lsd.Diffusion(background, points, classes)
+    diffusion = scoring.Diffusion(background, points, classes)
     support = ranks([str(i) for i in range(24)], classes, seed=0, number=0) < 2
     found = diffusion.scores(support, [1, 4])
     for scores, steps in zip(found, (1, 4), strict=True):
         expected = naive_diffusion(diffusion.background, diffusion.points, classes, support, 6, steps)
         np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-6)
-    score = lsd.by_diffusion(diffusion, {2: 4})
+    score = scoring.by_diffusion(diffusion, {2: 4})
     np.testing.assert_array_equal(score(support), found[1])
 
 
 def test_features_are_reduced_to_the_main_directions_of_the_background():
     rng = np.random.default_rng(0)
     background = rng.normal(size=(300, 400)).astype(np.float32)
-    one, two = lsd.reduced(background, background[:7])
+    one, two = scoring.reduced(background, background[:7])
     assert one.shape == (300, 256)
     np.testing.assert_allclose(one[:7], two, atol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(one, axis=1), 1, rtol=1e-5)
     small = background[:, :9]
-    kept, _ = lsd.reduced(small, small)  # nothing is lost of nine
+    kept, _ = scoring.reduced(small, small)  # nothing is lost of nine
     centred = small - small.mean(axis=0)
     centred /= np.linalg.norm(centred, axis=1, keepdims=True)
     np.testing.assert_allclose(kept @ kept.T, centred @ centred.T, atol=1e-4)
@@ -623,11 +633,14 @@ def test_the_number_of_steps_is_chosen_on_classes_to_learn_from(birds, monkeypat
         def scores(self, support, steps):
             return [np.full(((~support).sum(), 2), 0.0, dtype=np.float32) for _ in steps]
 
-    monkeypatch.setattr(lsd, "Diffusion", Fake)
-    chosen = lsd.choose_steps(source.features, source, shots=[1, 2], new=4, top=5, seed=0)
+    monkeypatch.setattr(scoring, "Diffusion", Fake)
+    chosen = scoring.choose_steps(source.features, source, shots=[1, 2], new=4, top=5, seed=0)
     assert asked == [(len(source) - 12, 12, 2)]  # a third of eight classes, six samples each
     assert chosen == {1: 0, 2: 0}  # all alike: the first
-    assert lsd.choose_steps(source.features, source, shots=[1, 6], new=4, top=5, seed=0) == {1: lsd.USUAL, 6: lsd.USUAL}
+    assert scoring.choose_steps(source.features, source, shots=[1, 6], new=4, top=5, seed=0) == {
+        1: scoring.USUAL,
+        6: scoring.USUAL,
+    }
 
 
 # ---- results -------------------------------------------------------------------------------------------------------

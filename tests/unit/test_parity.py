@@ -18,7 +18,7 @@ from torchlht.answer.model import Model
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.rules import crm, crm_scores
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.lowshot import lsd, ppa
+from torchlht.lab.lowshot import scoring
 from torchlht.learn.fitting import make_optimizer
 from torchlht.learn.options import TrainArgs
 from trees import normal, paths, random_hierarchy, random_labels, random_method
@@ -371,14 +371,14 @@ def naive_lsd(background: Array, points: Array, classes: Array, support: Array, 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_lsd_scores(monkeypatch, steps):
-    monkeypatch.setattr(lsd, "NEIGHBOURS", 6)
-    monkeypatch.setattr(lsd, "DIMENSIONS", 4)
+    monkeypatch.setattr(scoring, "NEIGHBOURS", 6)
+    monkeypatch.setattr(scoring, "DIMENSIONS", 4)
     rng = np.random.default_rng(11)
     scale = rng.uniform(0.5, 4, size=(64, 1))  # lengths that differ: unit length before PCA would be something else
     background, points = np.split((scale * (1 + rng.normal(size=(64, 7)))).astype(np.float32), [40])
     classes = np.arange(24) % 4
     support = np.arange(24) < 8
-    (found,) = lsd.Diffusion(background, points, classes).scores(support, [steps])
+    (found,) = scoring.Diffusion(background, points, classes).scores(support, [steps])
     expected = naive_lsd(background.astype(float), points.astype(float), classes, support, width=4, k=6, steps=steps)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
@@ -391,14 +391,14 @@ def test_ppa_takes_the_released_steps(monkeypatch):
     rng = np.random.default_rng(12)
     x, classes = (2 + rng.normal(size=(12, 3))).astype(np.float32), np.array([0, 1, 2] * 4)
     drawn: list[Array] = []
-    original = ppa.pick
+    original = scoring.pick
 
     def noted(classes: Array, rng: np.random.Generator) -> Array:
         drawn.append(original(classes, rng))
         return drawn[-1]
 
-    monkeypatch.setattr(ppa, "pick", noted)
-    trained = ppa.train_predictor(x, classes, steps=4, seed=3)
+    monkeypatch.setattr(scoring, "pick", noted)
+    trained = scoring.train_predictor(x, classes, steps=4, seed=3)
     singles, chances = np.random.default_rng(3), []
     for _ in range(4):  # the same draws once more
         chances.append(singles.random(3) < 0.7)
@@ -421,7 +421,7 @@ def test_ppa_takes_the_released_steps(monkeypatch):
 
         for name, gradient in slope(loss, w, list(w)).items():
             velocity[name] = 0.9 * velocity[name] + gradient + 5e-4 * w[name]
-            w[name] = w[name] - ppa.LR * velocity[name]
+            w[name] = w[name] - scoring.LR * velocity[name]
     for name, parameter in trained.layers.named_parameters():
         np.testing.assert_allclose(parameter.detach().numpy(), w[name], rtol=0, atol=1e-5, err_msg=name)
 
@@ -429,7 +429,7 @@ def test_ppa_takes_the_released_steps(monkeypatch):
 def test_ppa_draws_every_sample_of_a_class_alike_and_may_draw_the_same_twice():
     classes, rng = np.array([2, 0, 2, 2, 2, 2]), np.random.default_rng(0)
     classes[1:3] = 0, 1
-    found = np.stack([ppa.pick(classes, rng) for _ in range(4000)])
+    found = np.stack([scoring.pick(classes, rng) for _ in range(4000)])
     assert set(found[:, 0]) == {1}
     assert set(found[:, 1]) == {2}
     share = np.bincount(found[:, 2], minlength=6)[[0, 3, 4, 5]] / 4000

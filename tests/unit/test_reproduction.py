@@ -18,9 +18,17 @@ from torchlht.lab.comparison.contenders import find_contenders
 from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import EXPERIMENTS, Arm, Experiment, Part, find_experiment, list_experiments
 from torchlht.lab.reproduction.figures import DRAWINGS, spaced
-from torchlht.lab.reproduction.paper import Cell, paper_figures
 from torchlht.lab.reproduction.running import find_data
-from torchlht.lab.reproduction.tables import Figure, document, gain_lines, order_lines, table_header, table_rows
+from torchlht.lab.reproduction.tables import (
+    Cell,
+    Figure,
+    document,
+    gain_lines,
+    order_lines,
+    paper_figures,
+    table_header,
+    table_rows,
+)
 from torchlht.lab.reproduction.work import Reproduction
 
 ROOT = Path(__file__).parents[2]

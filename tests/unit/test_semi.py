@@ -19,21 +19,24 @@ from torch import Tensor
 
 from torchlht.heads.losses import masked_cross_entropy, soft_cross_entropy, towards_uniform
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.learn.semi import graph, schedule
-from torchlht.learn.semi.graph import affinity, neighbours, spread
-from torchlht.learn.semi.metric import even, whiten
+from torchlht.learn.semi import propagation, schedule
 from torchlht.learn.semi.propagation import (
     POWER,
     POWERS,
     TYPICAL,
     Propagation,
+    affinity,
     choose_sharpness,
     class_means,
+    even,
     fill_block,
     hidden_alike,
+    neighbours,
     one_hot,
     propagate,
+    spread,
     squared_norms,
+    whiten,
     with_ancestors,
 )
 from torchlht.learn.semi.schedule import Semi
@@ -356,7 +359,7 @@ def brute_force(x: Tensor, k: int) -> np.ndarray:
 
 @pytest.mark.parametrize("pairs", [1, 100, 2**24])
 def test_neighbours_are_those_of_brute_force_however_many_at_a_time(pairs, monkeypatch):
-    monkeypatch.setattr(graph, "PAIRS", pairs)
+    monkeypatch.setattr(propagation, "PAIRS", pairs)
     x = clustered(np.random.default_rng(0), 40, 5, 4)
     cosines, found = neighbours(x, 6)
     np.testing.assert_array_equal(found.numpy(), brute_force(x, 6))
@@ -432,7 +435,7 @@ def test_one_step_takes_from_neighbours_what_is_not_kept(seeded):
 
 def test_labels_spread_alike_however_many_classes_at_a_time(seeded, monkeypatch):
     expected = seeded.spread()
-    monkeypatch.setattr(graph, "COLUMNS", 2)
+    monkeypatch.setattr(propagation, "COLUMNS", 2)
     np.testing.assert_allclose(seeded.spread(), expected, atol=1e-7)
     assert (expected > 0).any()
 

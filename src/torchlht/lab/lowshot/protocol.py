@@ -21,8 +21,7 @@ from torchlht.data.samples import Ints, Samples, choose_some, hashed
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.files import replacing, write_text
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.lowshot.grouping import check_sizes, group, restrict
-from torchlht.lab.lowshot.vectors import name_vectors
+from torchlht.lab.lowshot.grouping import check_sizes, group, name_vectors, restrict
 from torchlht.lab.options import LowshotArgs
 
 

@@ -16,8 +16,7 @@ from torchlht.lab.lowshot.running import lowshot
 from torchlht.lab.options import LowshotArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import FROZEN, Arm, Experiment, Part, find_experiment
 from torchlht.lab.reproduction.figures import DRAWINGS
-from torchlht.lab.reproduction.paper import Cell, paper_figures
-from torchlht.lab.reproduction.tables import Figure, document, part_figures, write_figures
+from torchlht.lab.reproduction.tables import Cell, Figure, document, paper_figures, part_figures, write_figures
 from torchlht.lab.reproduction.work import Reproduction
 from torchlht.measure.evaluation import run_inputs
 from torchlht.show.figures.confusion import class_recalls, confusion_matrix

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from statistics import mean, stdev
+from typing import NamedTuple
 
 from scipy.stats import kendalltau
 
 from torchlht.files import write_text
 from torchlht.lab.comparison.results import ACCURACY, Comparison, markdown, mean_std
 from torchlht.lab.reproduction.experiments import Arm, Experiment, Measure, Part
-from torchlht.lab.reproduction.paper import Cell, paper_figures
 from torchlht.measure.metrics import REGISTER, Spec
+
+
+class Cell(NamedTuple):
+    """Where a figure stands in the paper."""
+
+    table: str
+    setting: str
+    level: str
+    method: str
+    metric: str
+
+
+@functools.cache
+def paper_figures() -> dict[Cell, float]:
+    """Every figure by its place."""
+    text = files("torchlht.lab.reproduction").joinpath("paper.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {Cell(*(row[name] for name in Cell._fields)): float(row["value"]) for row in rows}
+
 
 SELECTION = (
     "Ours are of the last epoch of every run: nothing is chosen on test samples. The paper does not say which epoch its "

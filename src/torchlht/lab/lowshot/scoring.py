@@ -1,4 +1,15 @@
-"""`lsd`: labels of the examples spread over a graph of unlabelled samples (Douze et al., CVPR 2018).
+"""How new classes are told from their examples: `nn`, nearest class means; `ppa`, predicted weights; `lsd`, spread labels.
+
+`ppa`: classifier weights predicted from activations (Qiao et al., CVPR 2018).
+
+    a ─► unit length ─► Linear ─► ReLU ─► Linear ─► unit length = w,     score of x for a class: w · x
+
+Both layers start at the identity. In a step every class to learn from is given by one of its activations, or, three times in
+ten, by their mean; from these all weights are predicted, and cross-entropy is taken of an activation of each class, as it is,
+that is drawn anew and may be the same one. Its length sets how sharp the softmax is: features of unit length teach little.
+The released network is a small one, trained for 12,500 steps at a learning rate of 0.001; this one takes fewer and longer ones.
+
+`lsd`: labels of the examples spread over a graph of unlabelled samples (Douze et al., CVPR 2018).
 
 Nodes are the examples and a background of samples whose labels are not looked at; each has an edge to its 30 nearest, the first
 of which is itself, as in the released code. Nearest means the largest cosine between main components of the features. With W₀
@@ -13,17 +24,139 @@ found out on some of these classes in place of the new ones, for each number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array, diags_array
+from torch import Tensor, nn
 
 from torchlht.data.samples import Bools, Ints, Samples, choose_some
+from torchlht.files import replacing
 from torchlht.lab.lowshot.protocol import ranks
-from torchlht.lab.lowshot.prototypes import TINY, Floats, Scorer, hit_rate, unit
-from torchlht.learn.semi.graph import neighbours
+from torchlht.learn.semi.propagation import neighbours
+
+Floats = NDArray[np.float32]
+TINY = float(np.finfo(np.float32).tiny)
+Scorer = Callable[[Bools], Floats]
+"""Given which samples are examples, (n,) bool, the scores of the others for each class, (rest, classes)."""
+
+
+def class_means(features: Floats, classes: Ints, support: Bools) -> Floats:
+    """(classes, d) the mean of the examples of each class, which all have equally many."""
+    members = (classes[support] == np.arange(classes.max() + 1)[:, None]).astype(np.float32)
+    means: Floats = (members @ features[support]) / members.sum(axis=1, keepdims=True)
+    return means
+
+
+def unit(x: Floats) -> Floats:
+    """Rows of unit length; one of zeros stays."""
+    scaled: Floats = np.divide(x, np.linalg.norm(x, axis=1, keepdims=True).clip(min=TINY))
+    return scaled
+
+
+def by_cosine(features: Floats, classes: Ints) -> Scorer:
+    """Scores are cosines with the means of each class's examples."""
+    directions = unit(features)
+
+    def score(support: Bools) -> Floats:
+        found: Floats = directions[~support] @ unit(class_means(features, classes, support)).T
+        return found
+
+    return score
+
+
+def hit_rate(scores: Floats, classes: Ints, top: int) -> float:
+    """How often the right class is among the `top` highest scores; equal ones are in any order, and count by their chance."""
+    right = scores[np.arange(len(scores)), classes][:, None]
+    higher = (scores > right).sum(axis=1)
+    equal = (scores == right).sum(axis=1)  # itself among them
+    return float(((top - higher) / equal).clip(0, 1).mean())
+
+
+# ---- ppa -------------------------------------------------------------------------------------------------------------
+
+SINGLE = 0.7  # how often a class is given by a single activation
+LR = 0.03  # from 0.01, 0.03, 0.1 on classes to learn from
+
+
+class WeightPredictor(nn.Module):
+    """Activations (C, d) to weights (C, d) of unit length."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        for layer in (self.layers[0], self.layers[2]):
+            assert isinstance(layer, nn.Linear)
+            nn.init.eye_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, activations: Tensor) -> Tensor:
+        """(C, d) activations to (C, d) weights of unit length."""
+        return F.normalize(self.layers(F.normalize(activations, dim=1)), dim=1)
+
+
+def train_predictor(features: Floats, classes: Ints, *, steps: int, seed: int) -> WeightPredictor:
+    """A predictor for these classes, all of which have samples.
+
+    Args:
+        features: (N, d).
+        classes: (N,) numbers from 0.
+        steps: of SGD with momentum 0.9 and weight decay 0.0005.
+        seed: of the choice of activations.
+    """
+    rng, x = np.random.default_rng(seed), torch.from_numpy(features)
+    means = torch.from_numpy(class_means(features, classes, np.ones(len(classes), dtype=bool)))
+    predictor, own = WeightPredictor(features.shape[1]), torch.arange(len(means))
+    optimizer = torch.optim.SGD(predictor.parameters(), lr=LR, momentum=0.9, weight_decay=5e-4)
+    for _ in range(steps):
+        single = torch.from_numpy(rng.random(len(means)) < SINGLE).unsqueeze(1)
+        given = torch.where(single, x[pick(classes, rng)], means)
+        loss = F.cross_entropy(x[pick(classes, rng)] @ predictor(given).T, own)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return predictor
+
+
+def pick(classes: Ints, rng: np.random.Generator) -> Ints:
+    """The position of a sample of each class, any of them as likely as another."""
+    count = np.bincount(classes)
+    picked: Ints = np.argsort(classes, kind="stable")[np.cumsum(count) - count + rng.integers(count)]
+    return picked
+
+
+def by_predicted_weights(predictor: WeightPredictor, features: Floats, classes: Ints) -> Scorer:
+    """Scores are products with the weights that are predicted from the means of each class's examples."""
+
+    def score(support: Bools) -> Floats:
+        with torch.inference_mode():
+            weights = predictor(torch.from_numpy(class_means(features, classes, support))).numpy()
+        found: Floats = features[~support] @ weights.T
+        return found
+
+    return score
+
+
+def keep_predictor(predictor: WeightPredictor, path: Path) -> None:
+    """Write its weights."""
+    with replacing(path) as beside:
+        save_file(predictor.state_dict(), beside)
+
+
+def kept_predictor(path: Path, width: int) -> WeightPredictor:
+    """One that was kept."""
+    predictor = WeightPredictor(width)
+    predictor.load_state_dict(load_file(path))
+    return predictor
+
+
+# ---- lsd -------------------------------------------------------------------------------------------------------------
 
 DIMENSIONS, NEIGHBOURS = 256, 30
 STEPS = range(11)  # what is tried
