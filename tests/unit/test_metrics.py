@@ -290,7 +290,7 @@ def test_a_figure_is_shown_in_its_unit_and_ranked_by_its_direction():
     ece, severity, steps = (REGISTER[name] for name in ("ece", "mistake_severity", "seconds_per_step"))
     assert [spec.text(0.5) for spec in (ece, severity, REGISTER["parameters"])] == ["50.0", "0.50", "0"]
     assert [spec.text(None) for spec in (ece, severity, steps)] == ["–"] * 3
-    assert (ece.axis(), severity.axis()) == ("calibration error, %", "mistake severity, height")
+    assert (ece.axis(), severity.axis()) == ("calibration error (ECE), %", "mistake severity, height")
     assert dataclasses.replace(steps, table=None).headed("table") == "seconds per step, s"
     assert max([0.1, 0.2], key=ece.goodness) == 0.1
     assert max([0.1, 0.2], key=REGISTER["accuracy"].goodness) == 0.2

@@ -156,7 +156,7 @@ class Batch:
 
     @cached_property
     def ranked(self) -> Tensor:
-        """Computed once."""
+        """Computed when it is asked for."""
         return self.prediction.ranked(RANKED)
 
 
@@ -172,24 +172,11 @@ class LevelBatch:
     """
 
     def __init__(self, batch: Batch, k: int) -> None:
-        self.known = batch.labels[:, k] >= 0
-        self.labels, self.chosen = batch.labels[self.known, k], batch.chosen[self.known, k]
-        self.all_log_probs = batch.prediction.log_probs[k]
-
-    @cached_property
-    def log_probs(self) -> Tensor:
-        """Computed once."""
-        return self.all_log_probs[self.known]
-
-    @property
-    def probability(self) -> Tensor:
-        """Of the answers."""
-        return self.all_log_probs[self.known, self.chosen].exp()
-
-    @property
-    def right(self) -> Tensor:
-        """Of the answers."""
-        return self.chosen == self.labels
+        known = batch.labels[:, k] >= 0
+        self.labels, self.chosen = batch.labels[known, k], batch.chosen[known, k]
+        self.log_probs = batch.prediction.log_probs[k][known]
+        self.probability = self.log_probs.gather(1, self.chosen.unsqueeze(1)).squeeze(1).exp()
+        self.right = self.chosen == self.labels
 
 
 def count_in(one: Metric, batch: Batch | LevelBatch) -> None:
@@ -202,7 +189,7 @@ def _asked(kind: type[Metric]) -> tuple[str, ...]:
     return tuple(inspect.signature(kind.update).parameters)[1:]
 
 
-# ---- per level: from counts of classes --------------------------------------------------------------------------------
+# ---- per level: from counts of classes -----------------------------------------------------------------------------
 
 
 class ClassCounts(Metric):
@@ -289,7 +276,7 @@ def macro_f1(counts: Counts) -> Tensor:
     return (2 * counts.right / (counts.said + counts.true))[counts.said + counts.true > 0].mean()
 
 
-# ---- per level: from probabilities ------------------------------------------------------------------------------------
+# ---- per level: from probabilities ---------------------------------------------------------------------------------
 
 
 @metric("macro_auc", "AUC", per="level", better="higher", table="", most=MOST_FOR_AUC)
@@ -337,9 +324,7 @@ def _area(scores: Tensor, positive: Tensor) -> Tensor:
     return area
 
 
-@metric(
-    "ece", "calibration error", per="level", better="lower", terminal="", table="ECE", report="calibration error (ECE)", place=6
-)
+@metric("ece", "calibration error (ECE)", per="level", better="lower", terminal="", table="ECE", place=6)
 class CalibrationError(Metric):
     """How far probabilities are from what comes true, averaged over answers.
 
@@ -366,7 +351,7 @@ class CalibrationError(Metric):
         return (probability - right).abs().sum() / count.sum()
 
 
-# ---- per run ----------------------------------------------------------------------------------------------------------
+# ---- per run -------------------------------------------------------------------------------------------------------
 
 
 @metric("mean_accuracy", "mean accuracy", per="run", better="higher", terminal="mean over levels", table="mACC")
@@ -507,7 +492,7 @@ for name, unit, said in (  # training records them
     REGISTER[name] = Spec(name, name.replace("_", " "), "run", "lower", said, unit, terminal="", table="", report="")
 
 
-# ---- all of them ------------------------------------------------------------------------------------------------------
+# ---- all of them ---------------------------------------------------------------------------------------------------
 
 
 class CalibrationErrors(nn.Module):
@@ -541,16 +526,15 @@ class HierarchyMetrics(nn.Module):
         super().__init__()
         self.hierarchy, self.specs = hierarchy, [spec for spec in specs() if spec.by]
         self.counts = [ClassCounts(size) for size in hierarchy.sizes]
-        classes = [spec for spec in self.specs if isinstance(spec.by, type)]
+        kinds = [(s, s.by) for s in self.specs if isinstance(s.by, type)]
         self.at_level = [
-            {s.name: s.by(**s.options) for s in classes if s.by and s.per == "level" and size <= s.most}
-            for size in hierarchy.sizes
+            {s.name: kind(**s.options) for s, kind in kinds if s.per == "level" and size <= s.most} for size in hierarchy.sizes
         ]
         shared: dict[Any, Metric] = {}  # one for the metrics that are parts of it
         self.along_path = {
-            s.name: shared.setdefault((s.by, *s.options.items()), s.by(hierarchy, **s.options))
-            for s in classes
-            if s.by and s.per == "run"
+            s.name: shared.setdefault((kind, *s.options.items()), kind(hierarchy, **s.options))
+            for s, kind in kinds
+            if s.per == "run"
         }
         self.run = list(shared.values())
         levels = [one for found in self.at_level for one in found.values()]
@@ -580,7 +564,7 @@ class HierarchyMetrics(nn.Module):
         return found
 
     def _fill(self, found: dict[str, Any], per: str, measured: Mapping[str, Metric], basis: Any) -> None:
-        """Put in the figures of classes that have measured them, and of functions of something."""
+        """Put in what was measured, and what functions make of the basis: counts, or the levels."""
         for spec in self.specs:
             if spec.per == per and spec.by:
                 value = _measured(measured.get(spec.name), spec.part) if isinstance(spec.by, type) else spec.by(basis)
@@ -594,10 +578,10 @@ class HierarchyMetrics(nn.Module):
         return (torch.bincount(parents) > 1)[parents]
 
 
-def _measured(metric: Metric | None, part: int | None = None) -> Tensor | float:
-    if metric is None or not metric.update_called:
+def _measured(one: Metric | None, part: int | None = None) -> Tensor | float:
+    if one is None or not one.update_called:
         return math.nan
-    found: Tensor = metric.compute()
+    found: Tensor = one.compute()
     return found if part is None else found[part]
 
 
