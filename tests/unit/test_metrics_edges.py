@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from torchlht.metrics import CalibrationError, FullPathAccuracy, HierarchicalOverlap, Inconsistency, Ratio
+
 from trees import paths, random_hierarchy
 
 MANY = 2**24  # float32 does not know the number after this one

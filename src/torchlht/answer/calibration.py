@@ -11,7 +11,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,12 +22,11 @@ from torch import Tensor
 
 from torchlht.answer.risk import RiskCurve, risk_curve
 from torchlht.answer.rollup import confidences
-from torchlht.errors import DataError, RunError
+from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
 from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import decide
+from torchlht.heads.rules import RULES, decide, find_rule
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Rule
 
 FILE = "calibration.json"
 Kind = Literal["softmax", "sigmoid"]
@@ -59,8 +58,15 @@ class Calibration:
         levels = zip(prediction.log_probs, self.temperatures, self.kinds, strict=True)
         return dataclasses.replace(prediction, log_probs=tuple(scaled(*level) for level in levels), transitions=())
 
-    def threshold(self, risk: float, rule: Rule = "own", *, strict: bool = False) -> float:
-        """The threshold that keeps the share of wrong answers under `risk`; see `RiskCurve.threshold`."""
+    def threshold(self, risk: float, rule: str = "own", *, strict: bool = False) -> float:
+        """The threshold that keeps the share of wrong answers under `risk`; see `RiskCurve.threshold`.
+
+        Raises:
+            ConfigError: when the rule is unknown or newer than this calibration, or the risk cannot be promised.
+        """
+        find_rule(rule)
+        if rule not in self.risks:
+            raise ConfigError(f"`risk` was not measured for `rule={rule}`, which is newer: run lht calibrate RUN again")
         return self.risks[rule].threshold(risk, strict=strict)
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
@@ -139,7 +145,7 @@ def fit_calibration(prediction: Prediction, labels: Tensor, hierarchy: Hierarchy
 def _risks(calibrated: Prediction, labels: Tensor, hierarchy: Hierarchy) -> dict[str, RiskCurve]:
     """A curve for each rule, from the samples with any label."""
     some, found = (labels >= 0).any(dim=1).numpy(), {}
-    for rule in get_args(Rule):
+    for rule in RULES:
         decided = decide(calibrated, hierarchy, rule)
         confidence, chosen = confidences(decided).double().cpu().numpy(), decided.chosen().cpu().numpy()
         found[rule] = risk_curve(confidence[some], chosen[some], labels.numpy()[some], hierarchy)

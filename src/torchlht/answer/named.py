@@ -13,7 +13,6 @@ from torchlht.answer.calibration import Calibration
 from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Rule
 
 RUNNERS_UP = 3
 
@@ -122,7 +121,7 @@ class Named:
     source: str
     levels: tuple[LevelAnswer, ...]
     consistent: bool
-    rule: Rule = "own"
+    rule: str = "own"
     calibration: Calibration | None = field(default=None, repr=False, compare=False)
     restricted: bool = False
 
@@ -165,7 +164,7 @@ class Named:
 def wanted(
     confidence: float | None,
     risk: float | None,
-    rule: Rule,
+    rule: str,
     calibration: Calibration | None,
     *,
     restricted: bool = False,
@@ -205,7 +204,7 @@ def name_all(
     sources: Sequence[str],
     top: int,
     *,
-    rule: Rule = "own",
+    rule: str = "own",
     calibration: Calibration | None = None,
     restricted: bool = False,
 ) -> list[Named]:

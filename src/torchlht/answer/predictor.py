@@ -23,7 +23,6 @@ from torchlht.errors import DataError
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Rule
 
 Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
 
@@ -60,7 +59,7 @@ class Predictor(ABC):
         inputs: Inputs,
         *,
         top: int = 5,
-        rule: Rule = "own",
+        rule: str = "own",
         only: Sequence[str] = (),
         exclude: Sequence[str] = (),
         batch_size: int = 64,
@@ -71,7 +70,7 @@ class Predictor(ABC):
         Args:
             inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
             top: how many candidates per level.
-            rule: how answers are chosen; see `torchlht.answer`.
+            rule: how answers are chosen; see `torchlht.heads.rules`.
             only: classes of any level; everything else is impossible.
             exclude: classes of any level that are impossible.
             batch_size: how many samples at a time.
@@ -100,7 +99,7 @@ class Predictor(ABC):
         """The same on a device, where it can be moved."""
         return self
 
-    def decided(self, prediction: Prediction, rule: Rule = "own", restriction: Restriction | None = None) -> Prediction:
+    def decided(self, prediction: Prediction, rule: str = "own", restriction: Restriction | None = None) -> Prediction:
         """A prediction calibrated, then restricted, then decided by a rule."""
         if self.calibration is not None:
             prediction = self.calibration.apply(prediction)

@@ -35,7 +35,6 @@ from torchlht.learn.semi.schedule import Semi
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
 from torchlht.measure.evaluation import measure
 from torchlht.processes import of_all
-from torchlht.vocabulary import Rule
 
 TEACHER = 0.99  # decay of the averaged weights that --semi posterior asks, where --ema does not say
 
@@ -303,7 +302,7 @@ def targets_at(now: Fitting, rows: list[int]) -> Target | None:
 
 
 def measure_on(
-    fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[Rule] = ()
+    fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[str] = ()
 ) -> dict[str, Any]:
     """All metrics on a set; with several processes each sample is seen by one of them."""
     return measure(

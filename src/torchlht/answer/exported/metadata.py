@@ -9,7 +9,7 @@ hierarchy              the content of hierarchy.json
 calibration            the content of calibration.json; null where there is none
 temperatures, kinds    per output: 1 without calibration; `softmax` or `sigmoid`, which is scaled, see `answer.calibration`
                        (format 1: one `kind` for all of them)
-rule                   how classes are chosen: argmax, backtrack or top_down, see `answer.rules`
+rule                   how classes are chosen: argmax, backtrack, …, see `heads.rules`
 threshold              {"value": …, "promise": "confidence 0.9"}: what the probability of an answer has to reach; or null
 """
 
@@ -23,12 +23,8 @@ from torchlht.answer.calibration import kinds_of
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
 from torchlht.errors import RunError
-from torchlht.heads.method import Method
-from torchlht.heads.methods.hiclass import HiClass
-from torchlht.heads.methods.soft_labels import SoftLabels
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Rule
 
 KEY, FORMAT = "torchlht", 2
 FILE = f"{KEY}.json"  # inside a .pt2
@@ -51,7 +47,7 @@ def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
         "calibration": calibration.to_dict(tree) if calibration else None,
         "temperatures": list(calibration.temperatures) if calibration else [1.0] * len(tree),
         "kinds": list(calibration.kinds if calibration else kinds_of(said)),
-        "rule": own_rule(model.method),
+        "rule": model.method.rule,
         "threshold": {"value": asked.threshold, "promise": asked.promise} if asked.promise else None,
     }
 
@@ -64,13 +60,6 @@ def sample_shape(model: Model) -> tuple[int, ...]:
 def output_names(tree: Hierarchy) -> list[str]:
     """What outputs are called: as their levels, unless the input has that name already."""
     return [f"{level} level" if level == INPUT else level for level in tree.levels]
-
-
-def own_rule(method: Method) -> Rule:
-    """The rule that a method's own way of answering is, as answers themselves are not among the outputs."""
-    if isinstance(method, HiClass):
-        return "top_down"
-    return "backtrack" if isinstance(method, SoftLabels) else "argmax"
 
 
 def parse(text: str, source: str) -> dict[str, Any]:

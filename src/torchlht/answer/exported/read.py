@@ -18,9 +18,9 @@ from torchlht.answer.exported.quiet import first_line, quietly
 from torchlht.answer.named import Wanted
 from torchlht.answer.predictor import Predictor
 from torchlht.data.batches import Preprocess
-from torchlht.errors import MissingExtraError, RunError
+from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import RULES
+from torchlht.heads.rules import find_rule, own_choice
 from torchlht.hierarchy.tree import Hierarchy
 
 
@@ -45,9 +45,10 @@ class Exported(Predictor):
             self.preprocess = Preprocess.from_dict(spec) if spec else None
             self.calibration = Calibration.from_dict(calibration) if calibration else None
             self.wanted = Wanted(float(threshold["value"]), str(threshold["promise"])) if threshold else Wanted()
-            self._rule = RULES[metadata["rule"]] if metadata["rule"] != "argmax" else None
+            self._rule = metadata["rule"]
+            find_rule(self._rule)
             self._width = int(metadata["input"]["shape"][1])
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
             raise RunError(f"{source}: what lht export kept in it is not whole ({error!r}); export it again") from error
 
     @property
@@ -67,7 +68,7 @@ class Exported(Predictor):
     def look(self, x: Tensor) -> Prediction:
         """See `Predictor.look`."""
         log_probs = tuple(self.run(x.cpu().float()))
-        return Prediction(log_probs, choice=self._rule(log_probs, self._tree) if self._rule else None)
+        return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._rule))
 
 
 class OnnxModel(Exported):

@@ -11,15 +11,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchlht.answer.exported.metadata import FILE, INPUT, KEY, describe, output_names, own_rule, sample_shape
+from torchlht.answer.exported.metadata import FILE, INPUT, KEY, describe, output_names, sample_shape
 from torchlht.answer.exported.quiet import first_line, quietly
 from torchlht.answer.exported.read import Exported, OnnxModel, TorchProgram
 from torchlht.answer.model import Model
 from torchlht.answer.named import wanted
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.files import replacing
-from torchlht.heads.method import InputNorm
-from torchlht.heads.methods.logistic import Logistic
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide
 
@@ -192,18 +190,12 @@ def _need_onnx() -> None:
 def samples(model: Model, n: int) -> Tensor:
     """(n, …) random inputs, the same for the same n; features on the scale that the model knows them."""
     x = torch.randn(n, *sample_shape(model), generator=torch.Generator().manual_seed(n))
-    method = model.method
-    if isinstance(method, Logistic):
-        return method.mean + method.scale * x if model.preprocess is None else x
-    norm = next((module for module in method.modules() if isinstance(module, InputNorm)), None)
-    if model.preprocess is not None or norm is None or norm.running_mean is None or norm.running_var is None:
-        return x
-    return norm.running_mean + norm.running_var.sqrt() * x
+    return model.method.typical(x) if model.preprocess is None else x
 
 
 def check_rule(model: Model, said: Prediction) -> None:
     """Raise RunError when a method answers by a rule that its file would not know, from what it said of some samples."""
-    by_rule = decide(Prediction(said.log_probs), model.hierarchy, own_rule(model.method))
+    by_rule = decide(Prediction(said.log_probs), model.hierarchy, model.method.rule)
     if not torch.equal(by_rule.chosen(), said.chosen()):
         raise RunError(f"method {model.method.name} answers in a way of its own, which exported files do not know")
 
