@@ -21,10 +21,18 @@ from torch import Tensor
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.exported import write
-from torchlht.answer.exported.metadata import describe, output_names, parse
-from torchlht.answer.exported.quiet import first_line, quietly
-from torchlht.answer.exported.read import Exported, OnnxModel, read_exported
-from torchlht.answer.exported.write import FORMATS, Written, check_rule, export_onnx, export_torch, samples, write_exported
+from torchlht.answer.exported.read import Exported, OnnxModel, first_line, parse, quietly, read_exported
+from torchlht.answer.exported.write import (
+    FORMATS,
+    Written,
+    check_rule,
+    describe,
+    export_onnx,
+    export_torch,
+    output_names,
+    samples,
+    write_exported,
+)
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
 from torchlht.commands.export import beside, summary

@@ -23,8 +23,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from torchlht import console
 from torchlht.answer.backbones import share_statistics
-from torchlht.answer.model import Model
-from torchlht.answer.runs import Checkpoint, History, Run, load_checkpoint, save_checkpoint
+from torchlht.answer.model import Checkpoint, History, Model, Run, load_checkpoint, save_checkpoint
 from torchlht.data.batches import FeatureSet, SampleSet, load, set_batches
 from torchlht.errors import DivergedError
 from torchlht.files import replacing

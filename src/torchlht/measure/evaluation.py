@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from torchlht.answer.asking import BATCH, ask, device_of, find_device, in_batches, over
 from torchlht.answer.backbones import Backbone
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.model import Model, read_config
+from torchlht.answer.model import Model, read_config, read_split
 from torchlht.answer.named import wanted
-from torchlht.answer.runs import read_split
 from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches
 from torchlht.data.options import DataArgs
 from torchlht.data.reading import read_data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchlht.answer.exported.metadata import FILE, INPUT, KEY, describe, output_names, sample_shape
-from torchlht.answer.exported.quiet import first_line, quietly
-from torchlht.answer.exported.read import Exported, OnnxModel, TorchProgram
+from torchlht.answer.calibration import kinds_of
+from torchlht.answer.exported.read import FILE, FORMAT, INPUT, KEY, Exported, OnnxModel, TorchProgram, first_line, quietly
 from torchlht.answer.model import Model
-from torchlht.answer.named import wanted
+from torchlht.answer.named import Wanted, wanted
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.files import replacing
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide
+from torchlht.hierarchy.tree import Hierarchy
 
 Format = Literal["onnx", "torch"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
@@ -98,6 +99,37 @@ def write_exported(
                 "try the other of `to=onnx` and `to=torch`"
             )
     return Written(path, metadata, worst)
+
+
+def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
+    """What travels in the file, see `read`. What it `said` of samples tells the kinds of levels where no calibration does."""
+    tree, spec, calibration = model.hierarchy, model.preprocess, model.calibration
+    return {
+        "format": FORMAT,
+        "torchlht": importlib.metadata.version("torchlht"),
+        "method": model.method.name,
+        "backbone": model.backbone.name,
+        "input": {"kind": "picture" if spec else "features", "shape": ["batch", *sample_shape(model)]},
+        "outputs": list(tree.levels),
+        "order": "fine first",
+        "preprocess": spec.to_dict() if spec else None,
+        "hierarchy": tree.to_dict(),
+        "calibration": calibration.to_dict(tree) if calibration else None,
+        "temperatures": list(calibration.temperatures) if calibration else [1.0] * len(tree),
+        "kinds": list(calibration.kinds if calibration else kinds_of(said)),
+        "rule": model.method.rule,
+        "threshold": {"value": asked.threshold, "promise": asked.promise} if asked.promise else None,
+    }
+
+
+def sample_shape(model: Model) -> tuple[int, ...]:
+    """The shape of one input."""
+    return (3, model.preprocess.size, model.preprocess.size) if model.preprocess else (model.in_features,)
+
+
+def output_names(tree: Hierarchy) -> list[str]:
+    """What outputs are called: as their levels, unless the input has that name already."""
+    return [f"{level} level" if level == INPUT else level for level in tree.levels]
 
 
 # ---- tracing and writing -------------------------------------------------------------------------------------------

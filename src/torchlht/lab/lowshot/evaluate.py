@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from torchlht.answer.model import CONFIG, Model
-from torchlht.answer.runs import Run
+from torchlht.answer.model import CONFIG, Model, Run
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from torchlht.answer.runs import Run
+from torchlht.answer.model import Run
 from torchlht.console import plural
 from torchlht.show.figures.probabilities import reliability
 from torchlht.show.sections.parts import (
