@@ -24,8 +24,7 @@ from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import fit_calibration
 from torchlht.answer.exported.read import OnnxModel, read_exported
 from torchlht.answer.exported.write import export_onnx, export_torch, samples
-from torchlht.answer.model import Model
-from torchlht.answer.predictor import Predictor
+from torchlht.answer.model import Model, Predictor
 from torchlht.cli import main
 from torchlht.commands.export import ExportArgs, run_export
 from torchlht.data.batches import Preprocess

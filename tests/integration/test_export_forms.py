@@ -13,9 +13,8 @@ import torch
 
 from torchlht import list_methods
 from torchlht.answer.backbones import create_backbone
-from torchlht.answer.exported.metadata import describe
-from torchlht.answer.exported.quiet import quietly
-from torchlht.answer.exported.write import FORMATS, TOLERANCE, difference, samples, traced
+from torchlht.answer.exported.read import quietly
+from torchlht.answer.exported.write import FORMATS, TOLERANCE, describe, difference, samples, traced
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
 from torchlht.heads.method import find_method, method_options

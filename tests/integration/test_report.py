@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from torchlht.answer.asking import ask
 from torchlht.answer.backbones import Backbone, SmallNet, create_backbone
-from torchlht.answer.model import Model
-from torchlht.answer.runs import Run
+from torchlht.answer.model import Model, Run
 from torchlht.data.batches import FeatureSet, ImageSet, Preprocess
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.method import Method, create_method

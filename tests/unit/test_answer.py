@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import RULES, ancestors_of, decide
 from torchlht.heads.transition.core import TreeTransition
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Rule
 from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 
@@ -104,7 +102,7 @@ def naive(rule: str, log_probs: tuple[Tensor, ...], tree: Hierarchy) -> list[lis
 
 
 def test_every_rule_that_can_be_named_is_tested_here():
-    assert {"own", *RULES} == {"own", *NAIVE} == set(get_args(Rule))
+    assert set(RULES) == {"own", *NAIVE}
 
 
 @pytest.mark.parametrize("rule", NAIVE)
@@ -127,8 +125,8 @@ def test_no_two_rules_are_the_same_rule():
     rng = np.random.default_rng(1)
     tree = random_hierarchy(rng, (20, 8, 3))
     log_probs = random_log_probs(rng, tree, 50)
-    answers = {rule: chosen_by(rule, log_probs, tree) for rule in RULES}
-    for one, other in itertools.combinations(RULES, 2):
+    answers = {rule: chosen_by(rule, log_probs, tree) for rule in NAIVE}
+    for one, other in itertools.combinations(NAIVE, 2):
         assert answers[one] != answers[other], (one, other)
 
 
@@ -181,7 +179,7 @@ def test_the_rules_by_hand_where_levels_disagree():
     """
     fine, coarse = [0.30, 0.15, 0.10, 0.45], [0.61, 0.39]
     expected = {"argmax": [3, 0], "backtrack": [3, 1], "top_down": [0, 0], "path": [0, 0], "crm": [3, 1]}
-    assert {rule: chosen_by(rule, by_hand(fine, coarse), BY_HAND)[0] for rule in RULES} == expected
+    assert {rule: chosen_by(rule, by_hand(fine, coarse), BY_HAND)[0] for rule in NAIVE} == expected
     assert chosen_by("path", by_hand(fine, [0.59, 0.41]), BY_HAND) == [[3, 1]]  # 0.177 against 0.1845
 
 

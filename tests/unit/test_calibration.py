@@ -12,8 +12,18 @@ from hypothesis import given
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchlht.answer.calibration import FEW, FILE, Calibration, fit_calibration, scaled, temperature
-from torchlht.answer.risk import GRID, RiskCurve, losses, risk_curve
+from torchlht.answer.calibration import (
+    FEW,
+    FILE,
+    GRID,
+    Calibration,
+    RiskCurve,
+    fit_calibration,
+    losses,
+    risk_curve,
+    scaled,
+    temperature,
+)
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy

@@ -21,15 +21,23 @@ from torch import Tensor
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.exported import write
-from torchlht.answer.exported.metadata import describe, output_names, own_rule, parse
-from torchlht.answer.exported.quiet import first_line, quietly
-from torchlht.answer.exported.read import Exported, OnnxModel, read_exported
-from torchlht.answer.exported.write import FORMATS, Written, check_rule, export_onnx, export_torch, samples, write_exported
+from torchlht.answer.exported.read import Exported, OnnxModel, first_line, parse, quietly, read_exported
+from torchlht.answer.exported.write import (
+    FORMATS,
+    Written,
+    check_rule,
+    describe,
+    export_onnx,
+    export_torch,
+    output_names,
+    samples,
+    write_exported,
+)
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
 from torchlht.commands.export import beside, summary
 from torchlht.errors import ConfigError, HierarchyError, LHTError, MissingExtraError, RunError
-from torchlht.heads.method import create_method
+from torchlht.heads.method import create_method, find_method, list_methods
 from torchlht.hierarchy.tree import Hierarchy
 from trees import paths, random_hierarchy, random_method
 
@@ -108,8 +116,12 @@ def test_names_of_any_kind_survive():
 
 @pytest.mark.parametrize(("name", "rule"), [("hiclass", "top_down"), ("soft-labels", "backtrack"), ("lht", "argmax")])
 def test_the_own_way_of_answering_is_a_rule(name: str, rule: str):
+    assert find_method(name).cls.rule == described(model_of(name))["rule"] == rule
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_a_file_answers_as_the_method_does(name: str):
     model = model_of(name)
-    assert own_rule(model.method) == rule
     found, x = again(model), torch.randn(50, 5)
     assert torch.equal(found.look(x).chosen(), model.look(x).chosen())
 
@@ -164,6 +176,12 @@ def test_a_faulty_tree_is_named_with_its_file():
     kept = described(model_of())
     kept["hierarchy"]["levels"][0]["parents"][0] = 9
     with pytest.raises(HierarchyError, match=r"birds.onnx: .*outside 0…2"):
+        OnnxModel(None, kept, "birds.onnx")
+
+
+def test_a_rule_that_only_a_newer_version_knows():
+    kept = described(model_of()) | {"rule": "bottom_up"}
+    with pytest.raises(RunError, match=r"birds.onnx: what lht export kept in it is not whole .*unknown rule 'bottom_up'"):
         OnnxModel(None, kept, "birds.onnx")
 
 
@@ -292,9 +310,10 @@ def test_what_an_exporter_raises_is_one_sentence(tmp_path: Path, monkeypatch: py
 
 
 def test_a_method_that_answers_in_a_way_no_rule_is_cannot_be_exported():
-    for name in ("hiclass", "soft-labels", "flat"):
+    for name in list_methods():
         model = model_of(name)
         check_rule(model, model.look(samples(model, 50)))
+    model = model_of("flat")
     said = model.look(samples(model, 50))
     least = torch.stack([log_p.argmin(dim=1) for log_p in said.log_probs], dim=1)
     with pytest.raises(RunError, match="method flat answers in a way of its own"):

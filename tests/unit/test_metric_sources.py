@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import decide, top_down
+from torchlht.heads.rules import RULES, decide, top_down
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import HierarchyMetrics
 from torchlht.measure.operating import Decisions, operating_curve, operating_point
@@ -88,7 +88,7 @@ def test_a_rule_forgets_the_ranking_of_the_one_before():
 
 
 @quick
-@given(tree=hierarchies(), seed=seeds, rule=st.sampled_from(["own", "argmax", "backtrack", "top_down", "path", "crm"]))
+@given(tree=hierarchies(), seed=seeds, rule=st.sampled_from(list(RULES)))
 def test_the_ranking_begins_with_the_answer_and_names_no_class_twice(tree, seed, rule):
     prediction = decide(predicted(np.random.default_rng(seed), tree, 7), tree, rule)
     ranked = prediction.ranked(tree.sizes[0] + 3)

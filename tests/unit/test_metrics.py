@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import decide
+from torchlht.heads.rules import RULES, decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import (
     REGISTER,
@@ -31,7 +31,6 @@ from torchlht.measure.metrics import (
     metric,
     specs,
 )
-from torchlht.vocabulary import Rule
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, seeds
 
 # Finest 0, 1 under A; 2 under B; 3 under C. A and B under X; C under Y.
@@ -373,7 +372,7 @@ def test_the_distance_to_all_classes_does_not_depend_on_their_order():
 
 
 @quick
-@given(tree=hierarchies(), batch=st.integers(1, 25), seed=seeds, rule=st.sampled_from(get_args(Rule)))
+@given(tree=hierarchies(), batch=st.integers(1, 25), seed=seeds, rule=st.sampled_from(list(RULES)))
 def test_the_distance_of_the_first_answer_is_severity_times_error_rate(tree, batch, seed, rule):
     rng = np.random.default_rng(seed)
     prediction = decide(random_prediction(rng, tree, batch), tree, rule)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from torchlht.heads.method import BatchNorm, Method, create_method
 from torchlht.heads.methods.lht import LHTHead
-from torchlht.heads.transition import low_rank
+from torchlht.heads.transition import core
 from torchlht.heads.transition.core import CONFUSION, kl_from_uniform, negative_entropy, propagate, sum_children
 from torchlht.heads.transition.networks import Full, LowRank, TransitionNetwork
 from torchlht.hierarchy.tree import Hierarchy
@@ -26,10 +26,10 @@ TREE = Hierarchy.from_parents([PARENTS])
 S = torch.from_numpy(TREE.matrix(0))
 
 
-@pytest.fixture(autouse=True, params=[0, low_rank.SMALL])
+@pytest.fixture(autouse=True, params=[0, core.SMALL])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every hazard, in the step that large trees take and in the one that small trees take."""
-    monkeypatch.setattr(low_rank, "SMALL", request.param)
+    monkeypatch.setattr(core, "SMALL", request.param)
 
 
 def gap_logits(gap: float) -> Tensor:

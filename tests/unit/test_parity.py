@@ -16,7 +16,8 @@ from torch import Tensor
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.heads.method import Method, create_method
-from torchlht.heads.rules import crm, crm_scores
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import crm_scores, decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.lowshot import scoring
 from torchlht.learn.fitting import make_optimizer
@@ -250,7 +251,7 @@ def test_crm_answers_and_ranking():
     np.testing.assert_allclose(3 - scores.numpy(), risk, rtol=0, atol=1e-12)
     assert scores.argsort(dim=1, descending=True).tolist() == np.argsort(risk, axis=1).tolist()
     others = tuple(normal(rng, 200, size) for size in TREE.sizes[1:])
-    answers = crm((log_p, *others), TREE)
+    answers = decide(Prediction((log_p, *others)), TREE, "crm").chosen()
     assert answers.tolist() == [climbed(TREE, int(leaf)) for leaf in risk.argmin(axis=1)]
     assert (answers[:, 0] != log_p.argmax(dim=1)).any()  # it does amend something
 

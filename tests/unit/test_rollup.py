@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.answer.named import Answer, Named, name_all
-from torchlht.answer.restriction import Restriction
-from torchlht.answer.rollup import UNDECIDED, answer_levels, confidences, rolled_up
+from torchlht.answer.calibration import UNDECIDED, answer_levels, confidences, rolled_up
+from torchlht.answer.named import Answer, Named, Restriction, name_all
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide

@@ -40,13 +40,13 @@ TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
 BY_STEPS = [name for name in list_methods() if not issubclass(find_method(name).cls, Estimator)]
 AT_ONCE = [name for name in list_methods() if name not in BY_STEPS]
 WITH_NECK = [name for name in BY_STEPS if create_method(name, FEATURES, TREE).can_drop]
-SMALL = {"hmcn": {"hidden": 10}, "hrn": {"embedding": 10}}
+SMALL = {"width": 12, "hidden": 10, "embedding": 10}
 
 
 def make(name: str, seed: int = 0, **options: Any) -> Method:
     torch.manual_seed(seed)
-    small = {"width": 12} if "width" in method_options(name) else {}
-    return create_method(name, FEATURES, TREE, **{**small, **SMALL.get(name, {}), **options})
+    small = {option: size for option, size in SMALL.items() if option in method_options(name)}
+    return create_method(name, FEATURES, TREE, **{**small, **options})
 
 
 def inputs(seed: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -260,7 +260,7 @@ def naive_target(prediction: Prediction, labels: Tensor, target: Target, reducti
     return total
 
 
-@pytest.mark.parametrize("name", ["lht", "flat", "multihead", "hmcn", "c-hmcnn"])
+@pytest.mark.parametrize("name", BY_STEPS)
 def test_with_nothing_switched_on_the_loss_is_the_methods_own(name: str) -> None:
     step, method = make_step(name)
     x, labels = inputs(dtype=torch.float64), some_labels()

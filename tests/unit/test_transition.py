@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.errors import ConfigError
-from torchlht.heads.transition import low_rank
-from torchlht.heads.transition.core import DenseTransition, TreeTransition, propagate, sum_children, widened
-from torchlht.heads.transition.low_rank import LowRankTransition, Prior
+from torchlht.heads.transition import core
+from torchlht.heads.transition.core import (
+    DenseTransition,
+    LowRankTransition,
+    Prior,
+    TreeTransition,
+    propagate,
+    sum_children,
+    widened,
+)
 from torchlht.heads.transition.networks import NETWORKS, Fixed, Full, LowRank, Static, TransitionNetwork, create_transition
 from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, quick, random_hierarchy, seeds
@@ -26,7 +33,7 @@ names = st.sampled_from(sorted(NETWORKS))
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that even small trees take the step that large ones do."""
-    monkeypatch.setattr(low_rank, "SMALL", 0)
+    monkeypatch.setattr(core, "SMALL", 0)
 
 
 def network(name: str, tree: Hierarchy, level: int, rng: np.random.Generator, **options: object) -> TransitionNetwork:

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from torchlht.errors import ConfigError
 from torchlht.heads.method import create_method
-from torchlht.heads.transition import low_rank, tiled, truncated
-from torchlht.heads.transition.core import CONFUSION, propagate, sum_children
-from torchlht.heads.transition.low_rank import LowRankTransition, Prior
+from torchlht.heads.transition import core, tiled, truncated
+from torchlht.heads.transition.core import CONFUSION, LowRankTransition, Prior, propagate, sum_children
 from torchlht.heads.transition.networks import PLAIN, LowRank, automatic, create_transition
 from torchlht.heads.transition.tiled import TiledTransition
 from torchlht.heads.transition.truncated import Columns, TruncatedTransition
@@ -29,8 +28,8 @@ Parts = tuple[Tensor, Tensor, Tensor, Tensor, Prior]
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that even small trees need several tiles."""
-    monkeypatch.setattr(low_rank, "SMALL", 0)
-    for module in (low_rank, tiled, truncated):
+    monkeypatch.setattr(core, "SMALL", 0)
+    for module in (core, tiled, truncated):
         monkeypatch.setattr(module, "TILE", 24)
 
 
@@ -70,7 +69,7 @@ def test_turns_give_the_values_and_gradients_of_the_matrix(tree, few, gap, seed)
     left.data[2] *= gap or 1.0
     weights = normal(rng, len(left), right.shape[1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(low_rank, "FEW", few)
+        patch.setattr(core, "FEW", few)
         found = (LowRankTransition(left, right, gamma, prior).propagate(log_p) * weights).sum()
         expected = (propagate(log_p, dense(left, right, gamma, prior)) * weights).sum()
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

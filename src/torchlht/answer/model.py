@@ -1,32 +1,152 @@
-"""`Model`: a trained backbone and method with all that is needed to use them: tree, names, preprocessing. Plain files."""
+"""`Predictor`: pictures or features in, answers in names out. `Model`: a trained backbone and method. `Run`: where it is kept.
+
+A run directory, written so that a killed run can go on and a finished one is never half there:
+
+config.yaml  hierarchy.json  split.json      written at the start
+history.csv  checkpoint/                     after every epoch, checkpoint/ inside of epochs as well where that is asked for
+model.safetensors  metrics.json              at the end, when checkpoint/ goes away
+"""
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
+import io
+import json
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 import yaml
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from safetensors import SafetensorError
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from torchlht.answer.asking import device_of, evaluating
+from torchlht.answer.asking import device_of, evaluating, over
 from torchlht.answer.backbones import Backbone, create_backbone, prefer_cache_when_offline
 from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.predictor import Predictor
-from torchlht.data.batches import Preprocess
-from torchlht.errors import RunError
-from torchlht.files import replacing, write_yaml
+from torchlht.answer.named import Named, Restriction, Wanted, name_all
+from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
+from torchlht.data.pictures import Picture, Problem
+from torchlht.errors import DataError, RunError
+from torchlht.files import replacing, write_json, write_text, write_yaml
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
 
+Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
+History = list[dict[str, float]]
 CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
+
+
+class Predictor(ABC):
+    """Turns inputs into a `Prediction`, and that into answers: what a trained model and an exported one have in common.
+
+    Attributes:
+        preprocess: how pictures are prepared; None where the inputs are features.
+        calibration: of the probabilities; None where there is none.
+        wanted: the threshold that an exported model was given; none otherwise.
+    """
+
+    preprocess: Preprocess | None
+    calibration: Calibration | None
+    wanted: Wanted = Wanted()
+
+    @property
+    @abstractmethod
+    def hierarchy(self) -> Hierarchy:
+        """The tree of classes."""
+
+    @property
+    @abstractmethod
+    def in_features(self) -> int:
+        """How many features a sample has, where the inputs are features."""
+
+    @abstractmethod
+    def look(self, x: Tensor) -> Prediction:
+        """Uncalibrated probabilities of a prepared batch, without gradients."""
+
+    def predict(
+        self,
+        inputs: Inputs,
+        *,
+        top: int = 5,
+        rule: str = "own",
+        only: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        batch_size: int = 64,
+        unreadable: list[Problem] | None = None,
+    ) -> list[Named]:
+        """Named labels with probabilities at every level, calibrated where the model is.
+
+        Args:
+            inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
+            top: how many candidates per level.
+            rule: how answers are chosen; see `torchlht.heads.rules`.
+            only: classes of any level; everything else is impossible.
+            exclude: classes of any level that are impossible.
+            batch_size: how many samples at a time.
+            unreadable: pictures that cannot be read are put here and left out of the answers.
+
+        Raises:
+            DataError: for inputs of the wrong kind, or the first picture that cannot be read, where `unreadable` is not given.
+        """
+        restriction = Restriction.parse(self.hierarchy, only, exclude)
+        names, data = self._inputs(inputs, unreadable)
+        found: list[Named] = []
+        for _, said, at in () if not len(data) else over(None, data, self.look, batch_size=batch_size):
+            decided = self.decided(said, rule, restriction)
+            found += name_all(
+                decided,
+                self.hierarchy,
+                [names[i] for i in at.flatten().tolist()],
+                top,
+                rule=rule,
+                calibration=self.calibration,
+                restricted=restriction is not None,
+            )
+        return found
+
+    def on(self, device: torch.device) -> Self:
+        """The same on a device, where it can be moved."""
+        return self
+
+    def decided(self, prediction: Prediction, rule: str = "own", restriction: Restriction | None = None) -> Prediction:
+        """A prediction calibrated, then restricted, then decided by a rule."""
+        if self.calibration is not None:
+            prediction = self.calibration.apply(prediction)
+        if restriction is not None:
+            prediction = restriction.apply(prediction)
+        return decide(prediction, self.hierarchy, rule)
+
+    def _inputs(self, inputs: Any, unreadable: list[Problem] | None) -> tuple[list[str], SampleSet]:
+        """What to call each input, and all of them as a set whose labels are their positions."""
+        if isinstance(inputs, Tensor | np.ndarray):
+            if self.preprocess is not None:
+                raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
+            x = torch.as_tensor(inputs, dtype=torch.float32)
+            if x.dim() != 2 or x.shape[1] != self.in_features:
+                raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {self.in_features})")
+            return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
+        if self.preprocess is None:
+            raise DataError("this model takes features: pass an (N, d) array (on the command line, an .npz with 'x')")
+        several: list[Any] = [inputs] if isinstance(inputs, str | Path | Picture | Image.Image) else list(inputs)
+        names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
+        data = ImageSet(several, torch.arange(len(several)).unsqueeze(1), self.preprocess)
+        data.in_memory, data.unreadable = False, unreadable  # each picture is seen once
+        return names, data
 
 
 class Model(nn.Module, Predictor):
@@ -170,3 +290,124 @@ def _download(name: str) -> Path:
 
 
 load = Model.from_pretrained
+
+
+# ---- run directories -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of one run, by name."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """Results on the test samples; written last, so its being there means the run has finished."""
+        return self.path / "metrics.json"
+
+    @property
+    def split(self) -> Path:
+        """Which samples were trained on, validated on and tested on, and whose fine labels were kept."""
+        return self.path / "split.json"
+
+    @property
+    def config(self) -> Path:
+        """What the model is made of, and the options it is trained with; written first."""
+        return self.path / "config.yaml"
+
+    @property
+    def last(self) -> Path:
+        """The state after the last whole epoch, or inside the one after it."""
+        return self.path / "checkpoint" / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The weights of the best epoch so far."""
+        return self.path / "checkpoint" / "best.safetensors"
+
+    def claim(self) -> None:
+        """Refuse a directory that is in use."""
+        if self.metrics.is_file():
+            raise RunError(f"{self.path}: holds a finished run; choose another `out`, or remove it")
+        if self.config.is_file():
+            raise RunError(f"{self.path}: holds an unfinished run; continue it with lht train --resume {self.path}")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise RunError(f"{self.path}: exists and is not empty; choose another `out`")
+
+    def write_history(self, history: History) -> None:
+        """history.csv, whole."""
+        text = io.StringIO()
+        names = list(dict.fromkeys(name for row in history for name in row))
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        write_text(self.path / "history.csv", text.getvalue())
+
+    def write_metrics(self, metrics: dict[str, Any]) -> None:
+        """metrics.json; after it the run is finished and its checkpoints go."""
+        write_json(self.metrics, metrics)
+        shutil.rmtree(self.last.parent, ignore_errors=True)
+
+
+def read_metrics(run: Path) -> dict[str, Any]:
+    """The metrics of a finished run."""
+    try:
+        metrics: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{run}: no metrics.json; the run has not finished (lht train --resume {run})") from None
+    return metrics
+
+
+def read_split(run: Path) -> dict[str, Any]:
+    """Which samples a run trained on, validated on and tested on, and whose fine labels it kept."""
+    try:
+        record: dict[str, Any] = json.loads((run / "split.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{run}: no split.json; it is not a run of lht train") from None
+    return record
+
+
+# ---- checkpoints: tensors and plain values, never pickle -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is kept besides weights and the optimizer's state.
+
+    Attributes:
+        history: a row per whole epoch.
+        inside: plain values about the epoch that is not whole; None between epochs.
+        more: tensors that training needs to go on.
+    """
+
+    history: History
+    inside: dict[str, Any] | None = None
+    more: dict[str, Tensor] = field(default_factory=dict)
+
+
+def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, kept: Checkpoint) -> None:
+    """The state as it is now, written beside and renamed."""
+    tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
+    tensors |= {f"more.{name}": value for name, value in kept.more.items()}
+    for i, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{i}.{name}": v for name, v in state.items() if isinstance(v, Tensor)}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    with replacing(path) as beside:
+        save_file(tensors, beside, metadata={"state": json.dumps({"history": kept.history, "inside": kept.inside})})
+
+
+def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> Checkpoint:
+    """Put weights and the optimizer's state back; gives what else was kept."""
+    tensors = load_file(path)
+    with safe_open(path, "pt") as file:
+        state = json.loads(file.metadata()["state"])
+    network.load_state_dict({n.removeprefix("network."): v for n, v in tensors.items() if n.startswith("network.")})
+    saved: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, i, key = name.split(".", 2)
+            saved.setdefault(int(i), {})[key] = value
+    optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
+    more = {name.removeprefix("more."): value for name, value in tensors.items() if name.startswith("more.")}
+    return Checkpoint(state["history"], state.get("inside"), more)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from torchlht.data.options import Options
-from torchlht.vocabulary import Rule
 
 Group = Literal["before training", "training", "with a trained model", "many runs"]
 
@@ -45,9 +44,14 @@ def command(name: str, group: Group) -> Callable[[F], F]:
 class RuleArgs(Options):
     """How a model answers."""
 
-    rule: Rule = "own"
+    rule: str = "own"
     """How answers are chosen: the method's `own` way (mostly argmax); `argmax` per level; `backtrack` from the finest;
-    `top_down`; best `path`; `crm`, the least expected distance in the tree."""
+    `top_down`; best `path`; `crm`, the least expected distance in the tree. `lht methods` lists them all."""
+
+    def _check(self) -> None:
+        from torchlht.heads.rules import find_rule
+
+        find_rule(self.rule)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ class MethodsArgs:
 def run_methods(args: MethodsArgs) -> None:
     """List the methods: what each is, its size, its origin, its options."""
     from torchlht.heads.method import aliases_of, find_method, list_methods
+    from torchlht.heads.rules import RULES
 
     tree = Hierarchy.read(args.hierarchy or CUB)
     names = list_methods(args.pattern)
@@ -54,6 +55,7 @@ def run_methods(args: MethodsArgs) -> None:
         )
     console.out.print(table)
     console.say(f"parameters for {tree.describe()} on {args.in_features} features · options: lht methods NAME")
+    console.say(f"rules of answering, for --rule: {' · '.join(f'{name}, {one.meaning}' for name, one in RULES.items())}")
 
 
 def parameters(name: str, tree: Hierarchy, in_features: int) -> str:

@@ -24,8 +24,8 @@ from torchlht.errors import DataError
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+    from torchlht.answer.model import Predictor
     from torchlht.answer.named import Answer, Candidate, Named, Wanted
-    from torchlht.answer.predictor import Predictor
     from torchlht.data.pictures import Picture, Problem
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.losses import masked_cross_entropy
 from torchlht.heads.prediction import Prediction
+from torchlht.heads.rules import own_choice
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.processes import summed, world
@@ -152,6 +153,8 @@ class Method(nn.Module):
     name: str
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
     """Values of its own options that `lht compare --tune` tries."""
+    rule: ClassVar[str] = "argmax"
+    """The rule of `heads.rules` by which it answers; `forward` says so with `choose` where it is another."""
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Checks, for every method, that an option which is one of a few words is one of them."""
@@ -175,6 +178,10 @@ class Method(nn.Module):
         """(B, in_features) to log-probabilities at every level."""
         raise TypeError(f"{type(self).__name__} must define forward(features) -> Prediction")
 
+    def choose(self, log_probs: tuple[Tensor, ...]) -> Tensor | None:
+        """(B, K) what it answers by its rule: the `choice` of its prediction; None for argmax."""
+        return own_choice(log_probs, self.hierarchy, self.rule)
+
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
         """A scalar to minimise. `labels` are (B, K), fine first, -1 where unknown."""
         return masked_cross_entropy(prediction.log_probs, labels, self.reduction)
@@ -192,6 +199,13 @@ class Method(nn.Module):
         neck = getattr(self, "neck", None)
         found: Tensor = neck.layers(features) if isinstance(neck, Neck) else features
         return found
+
+    def typical(self, x: Tensor) -> Tensor:
+        """Numbers around 0 with deviation 1, (B, in_features), on the scale that it knows features on, where it knows one."""
+        norm = next((module for module in self.modules() if isinstance(module, InputNorm)), None)
+        if norm is None or norm.running_mean is None or norm.running_var is None:
+            return x
+        return norm.running_mean + norm.running_var.sqrt() * x
 
     @property
     def can_drop(self) -> bool:

@@ -23,8 +23,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from torchlht import console
 from torchlht.answer.backbones import share_statistics
-from torchlht.answer.model import Model
-from torchlht.answer.runs import Checkpoint, History, Run, load_checkpoint, save_checkpoint
+from torchlht.answer.model import Checkpoint, History, Model, Run, load_checkpoint, save_checkpoint
 from torchlht.data.batches import FeatureSet, SampleSet, load, set_batches
 from torchlht.errors import DivergedError
 from torchlht.files import replacing
@@ -35,7 +34,6 @@ from torchlht.learn.semi.schedule import Semi
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
 from torchlht.measure.evaluation import measure
 from torchlht.processes import of_all
-from torchlht.vocabulary import Rule
 
 TEACHER = 0.99  # decay of the averaged weights that --semi posterior asks, where --ema does not say
 
@@ -302,7 +300,7 @@ def targets_at(now: Fitting, rows: list[int]) -> Target | None:
 
 
 def measure_on(
-    fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[Rule] = ()
+    fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[str] = ()
 ) -> dict[str, Any]:
     """All metrics on a set; with several processes each sample is seen by one of them."""
     return measure(

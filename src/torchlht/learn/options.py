@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torchlht.data.options import DataArgs, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
 from torchlht.errors import ConfigError
-from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, Rule, SemiName, Stream
+from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, SemiName, Stream
 
 if TYPE_CHECKING:
     from torchlht.data.pictures import Picture
@@ -186,10 +186,15 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
     """`paper`: the published configuration (ResNet-50, 448 px, 200 epochs, split features, γ = 1); other flags override it."""
     augment: Augment = "standard"
     """Training pictures: `standard` random crop and flip, `paper` stretched to 550 and cropped to 448, `none`."""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[str, ...] = ()
     """Rules of answering to measure besides the method's own, such as crm; see `lht evaluate --help`."""
 
     def _check(self) -> None:
+        if self.rules:
+            from torchlht.heads.rules import find_rule
+
+            for rule in self.rules:
+                find_rule(rule)
         if self.stream == "always" and self.freeze:
             raise ConfigError("`stream` is for training on pictures; with `freeze` each of them is looked at once")
         if self.compile and self.freeze:

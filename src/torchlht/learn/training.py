@@ -22,8 +22,7 @@ from torchlht import console
 from torchlht.answer.asking import ask_all
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import fit_calibration
-from torchlht.answer.model import Model, read_config
-from torchlht.answer.runs import History, Run
+from torchlht.answer.model import History, Model, Run, read_config
 from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.pictures import write_problems
 from torchlht.data.reading import lasting_name, short_name

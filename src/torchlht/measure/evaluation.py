@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from torchlht.answer.asking import BATCH, ask, device_of, find_device, in_batches, over
 from torchlht.answer.backbones import Backbone
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.model import Model, read_config
+from torchlht.answer.model import Model, read_config, read_split
 from torchlht.answer.named import wanted
-from torchlht.answer.runs import read_split
 from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches
 from torchlht.data.options import DataArgs
 from torchlht.data.reading import read_data
@@ -32,7 +31,6 @@ from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import CalibrationErrors, HierarchyMetrics
 from torchlht.measure.operating import Decisions, operating_point
-from torchlht.vocabulary import Rule
 
 Progress = Callable[[int, int], None]
 
@@ -93,8 +91,8 @@ def measure(
     data: SampleSet,
     hierarchy: Hierarchy,
     *,
-    rule: Rule = "own",
-    more_rules: Sequence[Rule] = (),
+    rule: str = "own",
+    more_rules: Sequence[str] = (),
     batch_size: int = BATCH,
     workers: int = 0,
     rank: int = 0,
@@ -141,7 +139,7 @@ def evaluate(
     data: str | Path | None = None,
     *,
     split: str = "test",
-    rule: Rule = "own",
+    rule: str = "own",
     confidences: Sequence[float] = (),
     risks: Sequence[float] = (),
     strict: bool = False,
@@ -155,7 +153,7 @@ def evaluate(
         run: a run directory, or a model on the hub.
         data: what to evaluate on, with the run's classes; the run's own data by default.
         split: "test", "val", "train" or "all" of it. Data without a test part is used whole when it is not the run's own.
-        rule: how answers are chosen; see `torchlht.answer`.
+        rule: how answers are chosen; see `torchlht.heads.rules`.
         confidences: what answers rolled up to these probabilities are worth goes under "answers".
         risks: likewise for these shares of wrong answers.
         strict: risks: count validation answers that no label can check as wrong.

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchlht.answer.rollup import UNDECIDED, answer_levels, confidences, rolled_up
+from torchlht.answer.calibration import UNDECIDED, answer_levels, confidences, rolled_up
 from torchlht.errors import DataError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from torchlht import console
 from torchlht.answer.asking import ask, device_of, find_device
-from torchlht.answer.model import Model, read_config
-from torchlht.answer.rollup import confidences
-from torchlht.answer.runs import read_metrics
+from torchlht.answer.calibration import confidences
+from torchlht.answer.model import Model, read_config, read_metrics
 from torchlht.data.batches import FeatureSet, SampleSet
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, RunError

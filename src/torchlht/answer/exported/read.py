@@ -1,11 +1,31 @@
-"""Exported files as predictors: `OnnxModel` runs in onnxruntime, `TorchProgram` in torch. Neither needs the run any more."""
+"""Exported files as predictors: `OnnxModel` runs in onnxruntime, `TorchProgram` in torch. Neither needs the run any more.
+
+One JSON object travels beside the network, under the key `torchlht`:
+
+format, torchlht       2, and the version that wrote it
+method, backbone       names
+input                  {"kind": "picture" or "features", "shape": ["batch", 3, size, size] or ["batch", width]}, float32
+outputs, order         names of the levels, one output each; "fine first". Each gives log-probabilities (batch, classes)
+preprocess             as in config.yaml; null where the inputs are features
+hierarchy              the content of hierarchy.json
+calibration            the content of calibration.json; null where there is none
+temperatures, kinds    per output: 1 without calibration; `softmax` or `sigmoid`, which is scaled, see `answer.calibration`
+                       (format 1: one `kind` for all of them)
+rule                   how classes are chosen: argmax, backtrack, …, see `heads.rules`
+threshold              {"value": …, "promise": "confidence 0.9"}: what the probability of an answer has to reach; or null
+"""
 
 from __future__ import annotations
 
 import importlib
+import io
+import json
+import logging
+import warnings
 import zipfile
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +33,17 @@ import torch
 from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.exported.metadata import FILE, INPUT, KEY, parse
-from torchlht.answer.exported.quiet import first_line, quietly
+from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
-from torchlht.answer.predictor import Predictor
 from torchlht.data.batches import Preprocess
-from torchlht.errors import MissingExtraError, RunError
+from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import RULES
+from torchlht.heads.rules import find_rule, own_choice
 from torchlht.hierarchy.tree import Hierarchy
+
+KEY, FORMAT = "torchlht", 2
+FILE = f"{KEY}.json"  # inside a .pt2
+INPUT = "input"
 
 
 class Exported(Predictor):
@@ -33,7 +55,7 @@ class Exported(Predictor):
         Answer('Laridae', level='family', probability=0.94)
 
     Attributes:
-        metadata: what was kept in the file; see `torchlht.answer.exported.metadata`.
+        metadata: what was kept in the file; see above.
         wanted: the threshold that was kept in it.
     """
 
@@ -45,9 +67,10 @@ class Exported(Predictor):
             self.preprocess = Preprocess.from_dict(spec) if spec else None
             self.calibration = Calibration.from_dict(calibration) if calibration else None
             self.wanted = Wanted(float(threshold["value"]), str(threshold["promise"])) if threshold else Wanted()
-            self._rule = RULES[metadata["rule"]] if metadata["rule"] != "argmax" else None
+            self._rule = metadata["rule"]
+            find_rule(self._rule)
             self._width = int(metadata["input"]["shape"][1])
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
             raise RunError(f"{source}: what lht export kept in it is not whole ({error!r}); export it again") from error
 
     @property
@@ -67,7 +90,7 @@ class Exported(Predictor):
     def look(self, x: Tensor) -> Prediction:
         """See `Predictor.look`."""
         log_probs = tuple(self.run(x.cpu().float()))
-        return Prediction(log_probs, choice=self._rule(log_probs, self._tree) if self._rule else None)
+        return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._rule))
 
 
 class OnnxModel(Exported):
@@ -149,6 +172,21 @@ def read_exported(path: str | Path) -> Exported:
     return reader.read(path)
 
 
+def parse(text: str, source: str) -> dict[str, Any]:
+    """The object from a file. Raises RunError when it is none, or one that only a newer version knows."""
+    try:
+        values = json.loads(text)
+        version = int(values["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{source}: what lht export kept in it is damaged ({error!r}); export it again") from error
+    if version not in range(1, FORMAT + 1):
+        raise RunError(
+            f"{source}: written by torchlht {values.get('torchlht')} in format {version}; update torchlht to read it"
+        )
+    assert isinstance(values, dict)
+    return values
+
+
 def onnxruntime(what: str) -> Any:
     """The package. Raises MissingExtraError, saying what needs it, when it is not installed."""
     try:
@@ -173,3 +211,24 @@ def _kept(path: str | Path) -> str:
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise RunError(f"{path}: not a torch.export program that can be read ({first_line(error)})") from error
     raise RunError(f"{path}: this .pt2 file was not written by lht export, so it has no tree and no class names")
+
+
+# ---- exporters talk a great deal, on every channel there is --------------------------------------------------------
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """A block without prints, warnings and log lines. What is raised in it is raised."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def first_line(error: Exception) -> str:
+    """The start of what an exporter has to say, which may go on for pages."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,17 +12,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchlht.answer.exported.metadata import FILE, INPUT, KEY, describe, output_names, own_rule, sample_shape
-from torchlht.answer.exported.quiet import first_line, quietly
-from torchlht.answer.exported.read import Exported, OnnxModel, TorchProgram
+from torchlht.answer.calibration import kinds_of
+from torchlht.answer.exported.read import FILE, FORMAT, INPUT, KEY, Exported, OnnxModel, TorchProgram, first_line, quietly
 from torchlht.answer.model import Model
-from torchlht.answer.named import wanted
+from torchlht.answer.named import Wanted, wanted
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.files import replacing
-from torchlht.heads.method import InputNorm
-from torchlht.heads.methods.logistic import Logistic
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.rules import decide
+from torchlht.hierarchy.tree import Hierarchy
 
 Format = Literal["onnx", "torch"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
@@ -100,6 +99,37 @@ def write_exported(
                 "try the other of `to=onnx` and `to=torch`"
             )
     return Written(path, metadata, worst)
+
+
+def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
+    """What travels in the file, see `read`. What it `said` of samples tells the kinds of levels where no calibration does."""
+    tree, spec, calibration = model.hierarchy, model.preprocess, model.calibration
+    return {
+        "format": FORMAT,
+        "torchlht": importlib.metadata.version("torchlht"),
+        "method": model.method.name,
+        "backbone": model.backbone.name,
+        "input": {"kind": "picture" if spec else "features", "shape": ["batch", *sample_shape(model)]},
+        "outputs": list(tree.levels),
+        "order": "fine first",
+        "preprocess": spec.to_dict() if spec else None,
+        "hierarchy": tree.to_dict(),
+        "calibration": calibration.to_dict(tree) if calibration else None,
+        "temperatures": list(calibration.temperatures) if calibration else [1.0] * len(tree),
+        "kinds": list(calibration.kinds if calibration else kinds_of(said)),
+        "rule": model.method.rule,
+        "threshold": {"value": asked.threshold, "promise": asked.promise} if asked.promise else None,
+    }
+
+
+def sample_shape(model: Model) -> tuple[int, ...]:
+    """The shape of one input."""
+    return (3, model.preprocess.size, model.preprocess.size) if model.preprocess else (model.in_features,)
+
+
+def output_names(tree: Hierarchy) -> list[str]:
+    """What outputs are called: as their levels, unless the input has that name already."""
+    return [f"{level} level" if level == INPUT else level for level in tree.levels]
 
 
 # ---- tracing and writing -------------------------------------------------------------------------------------------
@@ -192,18 +222,12 @@ def _need_onnx() -> None:
 def samples(model: Model, n: int) -> Tensor:
     """(n, …) random inputs, the same for the same n; features on the scale that the model knows them."""
     x = torch.randn(n, *sample_shape(model), generator=torch.Generator().manual_seed(n))
-    method = model.method
-    if isinstance(method, Logistic):
-        return method.mean + method.scale * x if model.preprocess is None else x
-    norm = next((module for module in method.modules() if isinstance(module, InputNorm)), None)
-    if model.preprocess is not None or norm is None or norm.running_mean is None or norm.running_var is None:
-        return x
-    return norm.running_mean + norm.running_var.sqrt() * x
+    return model.method.typical(x) if model.preprocess is None else x
 
 
 def check_rule(model: Model, said: Prediction) -> None:
     """Raise RunError when a method answers by a rule that its file would not know, from what it said of some samples."""
-    by_rule = decide(Prediction(said.log_probs), model.hierarchy, own_rule(model.method))
+    by_rule = decide(Prediction(said.log_probs), model.hierarchy, model.method.rule)
     if not torch.equal(by_rule.chosen(), said.chosen()):
         raise RunError(f"method {model.method.name} answers in a way of its own, which exported files do not know")
 

@@ -16,7 +16,6 @@ from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.heads.method import register
 from torchlht.heads.methods.logistic import NEVER, Logistic, own_threads, put, regression
 from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import top_down
 from torchlht.heads.transition.core import sum_children
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -33,6 +32,7 @@ class HiClass(Logistic):
     """
 
     package: ClassVar[str] = "hiclass"
+    rule: ClassVar[str] = "top_down"
 
     def __init__(self, in_features: int, hierarchy: Hierarchy, *, C: float = 1.0, max_iter: int = 1000) -> None:
         super().__init__(in_features, hierarchy, C=C, max_iter=max_iter)
@@ -85,7 +85,7 @@ class HiClass(Logistic):
             siblings = sum_children(logits[k], parents, self.hierarchy.sizes[k + 1])
             log_probs.append(log_probs[-1][:, parents] + logits[k] - siblings[:, parents])
         fine_first = tuple(log_probs[::-1])
-        return Prediction(fine_first, choice=top_down(fine_first, self.hierarchy))
+        return Prediction(fine_first, choice=self.choose(fine_first))
 
     def learns_from(self, labels: Tensor) -> Tensor:
         """Samples with a label at the coarsest level, where it starts; see `Method.learns_from`."""

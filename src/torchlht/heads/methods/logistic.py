@@ -53,6 +53,10 @@ class Logistic(Estimator):
         """Features with the training samples' mean 0 and deviation 1."""
         return (widened(features) - self.mean) / self.scale
 
+    def typical(self, x: Tensor) -> Tensor:
+        """See `Method.typical`."""
+        return self.mean + self.scale * x
+
     def learn_scale(self, features: Tensor) -> None:
         """Take mean and deviation from these features."""
         self.mean.copy_(features.mean(dim=0))

@@ -21,7 +21,6 @@ from torchlht.heads.losses import masked_mean
 from torchlht.heads.method import fine_only, register
 from torchlht.heads.methods.marginal import Marginal
 from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import backtrack
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Reduction, SoftCoarse
 
@@ -41,6 +40,7 @@ class SoftLabels(Marginal):
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"beta": (5.0, 15.0)}
+    rule: ClassVar[str] = "backtrack"
     mass: Tensor  # (C_1, K + 1): q_c of one class at each height from c
     entropy: Tensor  # (C_1,): Σ_i q_c[i] log q_c[i]
 
@@ -67,7 +67,7 @@ class SoftLabels(Marginal):
     def forward(self, features: Tensor) -> Prediction:
         """See `Method.forward`."""
         prediction = super().forward(features)
-        return Prediction(prediction.log_probs, prediction.transitions, backtrack(prediction.log_probs, self.hierarchy))
+        return Prediction(prediction.log_probs, prediction.transitions, self.choose(prediction.log_probs))
 
     def divergence(self, log_p: Tensor) -> Tensor:
         """(B, C_1): KL(q_c ‖ p) for every finest class c."""

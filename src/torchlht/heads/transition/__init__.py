@@ -7,8 +7,8 @@
 Tᵏ is column-stochastic: column j says where class j of level k-1 goes at level k. Everything is in log space and at least
 float32, also under autocast: p underflows at a logit gap of 104, log p does not.
 
-core       what a transition is; the dense one, and the tree itself
-low_rank   Q Lᵀ + γ S, whole matrices of a few samples at a time: fastest for small trees
+core       what a transition is; the dense one, the tree itself, and low rank, Q Lᵀ + γ S, in whole matrices of a few samples
+           at a time: fastest for small trees
 tiled      the same, exactly, a few columns at a time: memory linear in the classes
 truncated  only the most probable columns of a sample, the rest follows the tree: time linear in the classes, too
 networks   what makes them from features

@@ -1,18 +1,26 @@
-"""What a transition is, numerics that all of them share, and the two simplest ones."""
+"""What a transition is, numerics that all of them share, and the simple ones: dense, the tree itself, and low rank.
+
+Low rank: T = column softmax of Q Lᵀ + γ S, whole matrices, a few samples at a time. The fastest form for small trees.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from torchlht.processes import shared_mean
 from torchlht.vocabulary import Confusion
 
 TILE = 2**20  # entries that are worked on at a time: 4 MB, which a core's cache nearly holds
+SMALL = 2**16  # entries of a batch up to which autograd is faster than a step of its own
+FEW = 4  # tiles up to which all samples are done at once and what was made is kept
 
 # ---- numerics ------------------------------------------------------------------------------------------------------
 
@@ -120,3 +128,232 @@ class TreeTransition(Transition):
         matrix = torch.full((1, self.size, len(self.parents)), -torch.inf, device=self.parents.device)
         matrix[0, self.parents, torch.arange(len(self.parents), device=self.parents.device)] = 0
         return matrix
+
+
+# ---- low rank ------------------------------------------------------------------------------------------------------
+
+
+class Prior(NamedTuple):
+    """Where S is 1, as pairs of a row and a column in the order of columns; S itself is never made.
+
+    Attributes:
+        rows: (E,)
+        columns: (E,) ascending.
+        flat: (E,) places in the matrix, laid out row by row.
+        starts: for each column the place of its first pair, and E.
+        one_each: whether every column has one pair, as from children to parents.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    flat: Tensor
+    starts: tuple[int, ...]
+    one_each: bool
+
+    @classmethod
+    def of(cls, rows: Tensor, columns: Tensor, count: int) -> Prior:
+        """From pairs in any order; `count` is the number of columns."""
+        order = torch.argsort(columns, stable=True)
+        rows, columns = rows[order], columns[order].contiguous()
+        starts = torch.searchsorted(columns, torch.arange(count + 1, device=columns.device))
+        one_each = starts.tolist() == list(range(count + 1))
+        return cls(rows, columns, rows * count + columns, tuple(starts.tolist()), one_each)
+
+    def to(self, device: torch.device) -> Prior:
+        """The same on a device."""
+        return self._replace(rows=self.rows.to(device), columns=self.columns.to(device), flat=self.flat.to(device))
+
+
+class Places(NamedTuple):
+    """Where γ is added: (E,) each, or (B, E) where samples differ.
+
+    Attributes:
+        flat: places in the matrix, laid out row by row.
+        rows: the rows of these.
+        columns: (E,) the columns; None where every column has one place, in order.
+    """
+
+    flat: Tensor
+    rows: Tensor
+    columns: Tensor | None = None
+
+    def of(self, part: slice | None) -> Places:
+        """Of some samples, or of all."""
+        return self if part is None or self.flat.dim() == 1 else Places(self.flat[part], self.rows[part], self.columns)
+
+
+@dataclass
+class LowRankTransition(Transition):
+    """Held as its factors."""
+
+    left: Tensor  # L, (B, columns, s)
+    right: Tensor  # Q, (B, rows, s)
+    gamma: Tensor
+    prior: Prior
+
+    def propagate(self, log_p: Tensor) -> Tensor:
+        """See `Transition.propagate`."""
+        with without_autocast(log_p):
+            if torch.compiler.is_exporting():  # which cannot follow a step that looks at its numbers
+                return propagate(log_p, self.log_matrix())
+            if self.left.shape[1] * self.right[:, :, 0].numel() <= SMALL:
+                return self._small_step(log_p)
+            places = Places(self.prior.flat, self.prior.rows, None if self.prior.one_each else self.prior.columns)
+            found: Tensor = LowRankStep.apply(self.left, self.right, self.gamma.to(self.left.dtype), log_p, places)
+            return found
+
+    def _small_step(self, log_p: Tensor) -> Tensor:
+        """The formula as it stands, and in log space where a sum underflows."""
+        t = torch.softmax(logits(self.left, self.right, self.gamma, self.prior.flat), dim=1)
+        sums = torch.bmm(log_p.exp().unsqueeze(1), t.mT).squeeze(1)
+        return propagate(log_p, self.log_matrix()) if underflown(sums) else sums.log()
+
+    def log_matrix(self) -> Tensor:
+        """See `Transition.log_matrix`."""
+        with without_autocast(self.left):
+            return torch.log_softmax(logits(self.left, self.right, self.gamma, self.prior.flat), dim=1)
+
+
+def logits(left: Tensor, right: Tensor, gamma: Tensor, flat: Tensor) -> Tensor:
+    """(B, rows, columns) Q Lᵀ with γ added at these places: (E,), or (B, E) where samples differ."""
+    found = torch.bmm(right, left.mT)
+    places = flat.expand(found.shape[0], -1)
+    found.flatten(1).scatter_add_(1, places, gamma.to(found.dtype).expand(places.shape))
+    return found
+
+
+def underflown(sums: Tensor) -> bool:
+    """Whether any of these is so small that its logarithm and its inverse may be wrong."""
+    return sums.numel() > 0 and sums.min().item() < torch.finfo(sums.dtype).tiny ** 0.8
+
+
+class LowRankStep(torch.autograd.Function):
+    """log(T p) of a low-rank transition in one pass, with one exponential per entry of T where plain log space has four.
+
+    With E_ij = exp(A_ij - max_i A_ij), Z_j = Σ_i E_ij and q_j = p_j / Z_j:
+
+        log pᵏ_i = log Σ_j E_ij q_j
+        h_i = g_i / Σ_j E_ij q_j,    dlog p_j = q_j Σ_i h_i E_ij,    dA_ij = E_ij (h_i q_j - dlog p_j / Z_j)
+
+    All terms are positive, so nothing cancels. Where a sum underflows, which takes a gap of some 70 between logits, it is done
+    in log space instead. A few samples are done at a time; if not all of them fit into one turn, E is made again in the
+    backward pass, which is faster than to fetch and fill that much memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, gamma: Tensor, log_p: Tensor, places: Places) -> Tensor:
+        """(B, rows) from (B, columns)."""
+        ctx.parts, ctx.careful, ctx.places = _turns(left, right), [], places
+        results, kept = [], []
+        for part in ctx.parts:
+            some = _taken(part, left, right, log_p), places.of(part).flat
+            one = _Entries.of(*some, gamma)
+            ctx.careful.append(underflown(one.sums))
+            results.append(_careful(*some, gamma) if ctx.careful[-1] else one.sums.log())
+            kept = list(one) if part is None else []
+        result = _joined(results)
+        ctx.save_for_backward(left, right, gamma, log_p, result, *kept)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of both factors, γ and log p."""
+        left, right, gamma, log_p, result, *kept = ctx.saved_tensors
+        found = []
+        with without_autocast(gradient):
+            for part, careful in zip(ctx.parts, ctx.careful, strict=True):
+                some, places = _taken(part, left, right, log_p), ctx.places.of(part)
+                given = _taken(part, gradient, result)
+                if careful:
+                    found.append(_carefully_back(some, places.flat, gamma, *given))
+                else:
+                    entries = _Entries(*kept) if kept else _Entries.of(some, places.flat, gamma)
+                    found.append(_back(some, places, entries, given[0]))
+        of_left, of_right, of_gamma, of_log_p = zip(*found, strict=True)
+        return _joined(of_left), _joined(of_right), sum(of_gamma), _joined(of_log_p), None
+
+
+class _Entries(NamedTuple):
+    """E and what follows from it, see `LowRankStep`."""
+
+    entries: Tensor  # (B, rows, columns)
+    column_sums: Tensor  # Z, (B, columns)
+    q: Tensor  # (B, columns)
+    sums: Tensor  # (B, rows)
+
+    @classmethod
+    def of(cls, some: Sequence[Tensor], flat: Tensor, gamma: Tensor) -> _Entries:
+        left, right, log_p = some
+        entries = logits(left, right, gamma, flat)
+        entries.sub_(entries.amax(dim=1, keepdim=True)).exp_()
+        column_sums = entries.sum(dim=1)
+        q = torch.exp(log_p) / column_sums
+        return cls(entries, column_sums, q, torch.bmm(q.unsqueeze(1), entries.mT).squeeze(1))
+
+
+def _turns(left: Tensor, right: Tensor) -> list[slice | None]:
+    """None, for all samples, where their entries are few; else runs of samples whose entries come to about `TILE`."""
+    each = left.shape[1] * right.shape[1]
+    if len(left) * each <= FEW * TILE:
+        return [None]
+    most = max(1, TILE // each)
+    return [slice(a, a + most) for a in range(0, len(left), most)]
+
+
+def _taken(part: slice | None, *tensors: Tensor) -> Sequence[Tensor]:
+    return tensors if part is None else [one[part] for one in tensors]
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _careful(some: Sequence[Tensor], flat: Tensor, gamma: Tensor) -> Tensor:
+    """log(T p) where E would lose something."""
+    left, right, log_p = some
+    return propagate(log_p, torch.log_softmax(logits(left, right, gamma, flat), dim=1))
+
+
+def _carefully_back(
+    some: Sequence[Tensor], flat: Tensor, gamma: Tensor, gradient: Tensor, result: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of `_careful`."""
+    left, right, log_p = some
+    log_t = torch.log_softmax(logits(left, right, gamma, flat), dim=1)
+    inner = gradient.unsqueeze(2) * torch.exp(log_t + log_p.unsqueeze(1) - result.unsqueeze(2))  # by the share of j in i
+    of_log_p = inner.sum(dim=1)
+    inner -= log_t.exp_() * of_log_p.unsqueeze(1)
+    of_left = torch.bmm(right.mT, inner).mT
+    of_right = torch.bmm(left.mT.contiguous(), inner.mT).mT  # without the copy, many times slower
+    return of_left, of_right, _at(inner, flat).sum(), of_log_p
+
+
+def _back(some: Sequence[Tensor], places: Places, made: _Entries, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients as products of E with narrow matrices; dA itself is never formed."""
+    left, right, _ = some
+    entries, column_sums, q, sums = made
+    rank, left, right = left.shape[2], left.mT, right.mT
+    gradient = gradient / sums
+    h = gradient.unsqueeze(1)
+    by_column = torch.bmm(torch.cat([h, h * right, right], dim=1), entries)  # (B, 1 + 2s, columns)
+    of_log_p = q * by_column[:, 0]
+    sunk = of_log_p / column_sums
+    edges = _pick(gradient, places.rows)
+    edges = edges * q - sunk if places.columns is None else edges * _pick(q, places.columns) - _pick(sunk, places.columns)
+    of_gamma = (_at(entries, places.flat) * edges).sum()
+    c, q = sunk.unsqueeze(1), q.unsqueeze(1)
+    of_left = torch.addcmul(q * by_column[:, 1 : 1 + rank], c, by_column[:, 1 + rank :], value=-1)
+    by_row = torch.bmm(torch.cat([q * left, c * left], dim=1), entries.mT)  # (B, 2s, rows)
+    of_right = torch.addcmul(-by_row[:, rank:], h, by_row[:, :rank])
+    return of_left.mT, of_right.mT, of_gamma, of_log_p
+
+
+def _at(matrices: Tensor, flat: Tensor) -> Tensor:
+    """(B, E) the entries at these places, (E,) or (B, E)."""
+    return _pick(matrices.flatten(1), flat)
+
+
+def _pick(x: Tensor, index: Tensor) -> Tensor:
+    """(B, E) of (B, n), at (E,) or (B, E)."""
+    return x.index_select(1, index) if index.dim() == 1 else x.gather(1, index)

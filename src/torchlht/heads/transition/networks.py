@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError, suggestion
-from torchlht.heads.transition.core import DenseTransition, Transition, TreeTransition, widened
-from torchlht.heads.transition.low_rank import LowRankTransition, Prior
+from torchlht.heads.transition.core import DenseTransition, LowRankTransition, Prior, Transition, TreeTransition, widened
 from torchlht.heads.transition.tiled import TiledTransition
 from torchlht.heads.transition.truncated import USUAL, Columns, TruncatedTransition
 from torchlht.hierarchy.tree import Hierarchy

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from torchlht.heads.transition.core import TILE, propagate, without_autocast
-from torchlht.heads.transition.low_rank import LowRankTransition, Prior
+from torchlht.heads.transition.core import TILE, LowRankTransition, Prior, propagate, without_autocast
 from torchlht.processes import shared_mean
 from torchlht.vocabulary import Confusion
 

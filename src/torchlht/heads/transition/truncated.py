@@ -21,8 +21,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from torchlht.heads.transition.core import CONFUSION, TILE, Transition, widened, without_autocast
-from torchlht.heads.transition.low_rank import LowRankStep, LowRankTransition, Places, Prior, logits
+from torchlht.heads.transition.core import (
+    CONFUSION,
+    TILE,
+    LowRankStep,
+    LowRankTransition,
+    Places,
+    Prior,
+    Transition,
+    logits,
+    widened,
+    without_autocast,
+)
 from torchlht.heads.transition.tiled import TiledTransition
 from torchlht.vocabulary import Confusion
 

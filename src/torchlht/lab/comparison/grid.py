@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from torchlht import console
-from torchlht.answer.model import CONFIG, WEIGHTS
-from torchlht.answer.runs import Run, read_metrics
+from torchlht.answer.model import CONFIG, WEIGHTS, Run, read_metrics
 from torchlht.errors import DivergedError, RunError
 from torchlht.files import write_yaml
 from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name

@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 
 from torchlht import console
-from torchlht.answer.model import CONFIG, Model
-from torchlht.answer.runs import Run
+from torchlht.answer.model import CONFIG, Model, Run
 from torchlht.data.reading import read_data
 from torchlht.data.samples import Samples, check_images
 from torchlht.errors import ConfigError

@@ -30,11 +30,10 @@ from torchlht.show.look import (
     share_scale,
     taxonomy_order,
 )
-from torchlht.vocabulary import Rule
 
 
 def confusion_matrix(
-    network: Network, data: SampleSet, level: int = 0, *, rule: Rule = "own", batch_size: int = 256, workers: int = 0
+    network: Network, data: SampleSet, level: int = 0, *, rule: str = "own", batch_size: int = 256, workers: int = 0
 ) -> Ints:
     """(C, C) counts at a level: row = the true class, column = the answer. Samples without a label there do not count.
 
@@ -42,7 +41,7 @@ def confusion_matrix(
         network: a model, or a method for features.
         data: samples with labels.
         level: 0 = finest.
-        rule: how answers are chosen; see `torchlht.answer`.
+        rule: how answers are chosen; see `torchlht.heads.rules`.
         batch_size: samples at a time.
         workers: processes that decode pictures.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from torchlht.answer.runs import Run
+from torchlht.answer.model import Run
 from torchlht.console import plural
 from torchlht.measure.metrics import specs
 from torchlht.show.figures.probabilities import reliability
