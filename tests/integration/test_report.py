@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torchlht.answer.asking import ask
 from torchlht.answer.backbones import Backbone, SmallNet, create_backbone
 from torchlht.answer.model import Model, Run
-from torchlht.data.batches import FeatureSet, ImageSet, Preprocess
+from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, members
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.prediction import Prediction
@@ -43,7 +43,6 @@ from torchlht.show.figures.transitions import (
     transition_figure,
     transition_panels,
 )
-from torchlht.show.inputs import members
 from torchlht.show.look import figure_png, fitting, groups, plain, save_figure, spread, taxonomy_order
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 

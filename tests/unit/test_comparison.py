@@ -16,12 +16,21 @@ from torchlht.files import write_yaml
 from torchlht.heads.method import list_methods
 from torchlht.heads.methods.logistic import Logistic
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.comparison import tuning
-from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name
+from torchlht.lab.comparison import contenders
+from torchlht.lab.comparison.contenders import (
+    Candidate,
+    Contender,
+    Trial,
+    candidates,
+    choose,
+    find_contenders,
+    run_name,
+    summary,
+    trial,
+    write_account,
+)
 from torchlht.lab.comparison.grid import cells, judge, tuning_cells
-from torchlht.lab.comparison.plot import draw_accuracy
-from torchlht.lab.comparison.results import document, mean_std, read_results, verdicts, write_results
-from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, summary, trial, write_account
+from torchlht.lab.comparison.results import document, draw_accuracy, mean_std, read_results, verdicts, write_results
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import preset
 from torchlht.measure.verdict import interval, tell_apart
@@ -326,7 +335,7 @@ def test_a_comparison_under_a_preset_goes_on_whether_the_file_has_its_values_or_
 def test_candidates_are_learning_rates_times_the_own_grid_with_the_defaults_first() -> None:
     found = candidates(Contender("lht", "lht"))
     assert found[0] == Candidate(1.0, ("gamma=6.0",))
-    assert len(found) == len(set(found)) == len(tuning.LR_FACTORS) * 2
+    assert len(found) == len(set(found)) == len(contenders.LR_FACTORS) * 2
     assert {c.option for c in candidates(Contender("lht:gamma=1", "lht", ("gamma=1",)))} == {()}
     assert {c.lr_factor for c in candidates(Contender("logistic", "logistic"))} == {1.0}
     assert {c.option for c in candidates(Contender("lht-paper", "lht-paper"))} == {()}

@@ -17,11 +17,10 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.comparison.contenders import find_contenders
 from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import EXPERIMENTS, Arm, Experiment, Part, find_experiment, list_experiments
-from torchlht.lab.reproduction.figures import DRAWINGS, spaced
-from torchlht.lab.reproduction.running import find_data
+from torchlht.lab.reproduction.running import DRAWINGS, Reproduction, find_data, spaced
 from torchlht.lab.reproduction.tables import (
     Cell,
-    Figure,
+    PaperFigure,
     document,
     gain_lines,
     order_lines,
@@ -29,7 +28,6 @@ from torchlht.lab.reproduction.tables import (
     table_header,
     table_rows,
 )
-from torchlht.lab.reproduction.work import Reproduction
 
 ROOT = Path(__file__).parents[2]
 TREE = Hierarchy.from_parents([[0, 0, 1, 2, 2], [0, 0, 1]])
@@ -240,8 +238,8 @@ def test_the_list_shows_every_name(capsys) -> None:
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def figure(method: str, paper: str, values: tuple[float, ...], known: float | None, setting: str = "R=90") -> Figure:
-    return Figure(setting, "species", "ACC", Arm(method, paper), values, known)
+def figure(method: str, paper: str, values: tuple[float, ...], known: float | None, setting: str = "R=90") -> PaperFigure:
+    return PaperFigure(setting, "species", "ACC", Arm(method, paper), values, known)
 
 
 FIGURES = [

@@ -289,6 +289,7 @@ def _download(name: str) -> Path:
         raise RunError(f"{name}: no such run directory, and not to be had from the hub ({type(error).__name__})") from error
 
 
+Network = Model | Method
 load = Model.from_pretrained
 
 

@@ -263,6 +263,11 @@ def sample_set(
     return ImageSet(images, y, spec, augment=augment, streamed=streamed)
 
 
+def members(data: SampleSet, level: int, label: int) -> list[int]:
+    """Positions of the samples of a class."""
+    return torch.nonzero(data.labels[:, level] == label).flatten().tolist()
+
+
 def set_batches(data: SampleSet, batch_size: int, *, seed: int, epoch: int, drop_last: bool = False) -> list[list[int]]:
     """The batches of one epoch over a set: in the order of its shards where they are streamed, else as `epoch_batches`."""
     if isinstance(data, ImageSet) and data.streamed:

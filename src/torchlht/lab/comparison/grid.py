@@ -21,10 +21,18 @@ from torchlht import console
 from torchlht.answer.model import CONFIG, WEIGHTS, Run, read_metrics
 from torchlht.errors import DivergedError, RunError
 from torchlht.files import write_yaml
-from torchlht.lab.comparison.contenders import Contender, find_contenders, run_name
-from torchlht.lab.comparison.plot import draw_accuracy
-from torchlht.lab.comparison.results import Comparison, write_results
-from torchlht.lab.comparison.tuning import Candidate, Trial, candidates, choose, trial, write_account
+from torchlht.lab.comparison.contenders import (
+    Candidate,
+    Contender,
+    Trial,
+    candidates,
+    choose,
+    find_contenders,
+    run_name,
+    trial,
+    write_account,
+)
+from torchlht.lab.comparison.results import Comparison, draw_accuracy, write_results
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import prepare, train, warm_features

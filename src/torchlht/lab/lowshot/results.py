@@ -16,8 +16,7 @@ from rich.table import Table
 
 from torchlht.console import plural
 from torchlht.files import replacing, write_text
-from torchlht.lab.comparison.plot import FAINT, INK, _style
-from torchlht.lab.comparison.results import markdown
+from torchlht.lab.comparison.results import FAINT, INK, _style, markdown
 
 BASE = "nn"  # what the others are compared with
 

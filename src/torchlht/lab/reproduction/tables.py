@@ -45,7 +45,7 @@ SELECTION = (
 
 
 @dataclass(frozen=True)
-class Figure:
+class PaperFigure:
     """One of our figures and the paper's for the same cell.
 
     Attributes:
@@ -80,7 +80,7 @@ class Figure:
 
 def part_figures(
     experiment: Experiment, part: Part, results: Comparison, recalls: dict[tuple[str, float], dict[str, tuple[float, ...]]]
-) -> Iterator[Figure]:
+) -> Iterator[PaperFigure]:
     """Every figure of a part.
 
     Args:
@@ -95,7 +95,7 @@ def part_figures(
                 for level, values in _values(measure, arm, mask, results, recalls):
                     place = Cell(experiment.table, part.called(mask, by_paper=True), level, arm.paper, measure.paper)
                     known, spec = paper_figures().get(place), REGISTER[measure.column]
-                    yield Figure(part.called(mask), level, measure.paper, arm, tuple(values), known, spec)
+                    yield PaperFigure(part.called(mask), level, measure.paper, arm, tuple(values), known, spec)
 
 
 def _values(
@@ -122,7 +122,7 @@ def _values(
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
-def write_figures(path: Path, experiment: Experiment, figures: Sequence[Figure]) -> None:
+def write_figures(path: Path, experiment: Experiment, figures: Sequence[PaperFigure]) -> None:
     """table.csv: ours in percent with their spread, beside the paper's."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -137,12 +137,12 @@ def write_figures(path: Path, experiment: Experiment, figures: Sequence[Figure])
     write_text(path, text.getvalue())
 
 
-def columns_of(figures: Sequence[Figure]) -> list[str]:
+def columns_of(figures: Sequence[PaperFigure]) -> list[str]:
     """The columns of the table, in the order of the figures."""
     return list(dict.fromkeys(figure.column for figure in figures))
 
 
-def table_rows(figures: Sequence[Figure]) -> Iterator[list[str]]:
+def table_rows(figures: Sequence[PaperFigure]) -> Iterator[list[str]]:
     """setting, method, the paper's name for it, then our figures with the paper's in brackets."""
     columns = columns_of(figures)
     rows: dict[tuple[str, Arm], dict[str, str]] = {}
@@ -152,12 +152,12 @@ def table_rows(figures: Sequence[Figure]) -> Iterator[list[str]]:
         yield [setting, arm.method, arm.paper or "–", *(cells.get(column, "–") for column in columns)]
 
 
-def table_header(figures: Sequence[Figure]) -> list[str]:
+def table_header(figures: Sequence[PaperFigure]) -> list[str]:
     """The header that goes with `table_rows`."""
     return ["setting", "method", "in the paper", *columns_of(figures)]
 
 
-def document(experiment: Experiment, figures: Sequence[Figure], *, how: str, command: str, pictures: Sequence[str]) -> str:
+def document(experiment: Experiment, figures: Sequence[PaperFigure], *, how: str, command: str, pictures: Sequence[str]) -> str:
     """table.md.
 
     Args:
@@ -184,7 +184,7 @@ def document(experiment: Experiment, figures: Sequence[Figure], *, how: str, com
 # ---- orders --------------------------------------------------------------------------------------------------------
 
 
-def compared(figures: Sequence[Figure]) -> Iterator[tuple[str, list[Figure]]]:
+def compared(figures: Sequence[PaperFigure]) -> Iterator[tuple[str, list[PaperFigure]]]:
     """Settings with the finest level's figures of at least three methods that the paper has, too."""
     finest = next((f.column for f in reversed(figures) if f.metric == "ACC" or f.level != "all"), None)
     for setting in dict.fromkeys(figure.setting for figure in figures):
@@ -193,7 +193,7 @@ def compared(figures: Sequence[Figure]) -> Iterator[tuple[str, list[Figure]]]:
             yield setting, both
 
 
-def order_lines(figures: Sequence[Figure]) -> Iterator[str]:
+def order_lines(figures: Sequence[PaperFigure]) -> Iterator[str]:
     """For each setting the paper's order of methods at the finest level, ours, and how far they agree."""
     for setting, both in compared(figures):
         ours = [mean(f.values) for f in both]
@@ -207,7 +207,7 @@ def order_lines(figures: Sequence[Figure]) -> Iterator[str]:
         )
 
 
-def gain_lines(figures: Sequence[Figure]) -> Iterator[str]:
+def gain_lines(figures: Sequence[PaperFigure]) -> Iterator[str]:
     """What LHT as published is ahead of the best of the paper's other methods, by its figures and by ours."""
     for setting, both in compared(figures):
         lht = [f for f in both if f.arm.method.startswith("lht-paper")]

@@ -10,11 +10,11 @@ import torch
 from matplotlib.figure import Figure
 
 from torchlht.answer.asking import ask
+from torchlht.answer.model import Network
 from torchlht.data.batches import SampleSet
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.rules import decide
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.show.inputs import Network
 from torchlht.show.look import (
     Floats,
     Ints,

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from torchlht.answer.asking import as_set, ask
-from torchlht.data.batches import SampleSet
+from torchlht.answer.model import Network
+from torchlht.data.batches import SampleSet, members
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.show.inputs import Network, members
 from torchlht.show.look import (
     Floats,
     Scale,

@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import torch
 
+from torchlht.data.batches import members
 from torchlht.errors import LHTError
 from torchlht.show.figures.attributes import (
     CUB_FILE,
@@ -22,7 +23,6 @@ from torchlht.show.figures.confusion import examples, straying_class
 from torchlht.show.figures.curves import learning_figure, read_history
 from torchlht.show.figures.gradcam import WAYS, Through, as_batch, class_maps, overlay_figure
 from torchlht.show.figures.transitions import mean_transitions, on_tree, superscript, transition_figure, transition_panels
-from torchlht.show.inputs import members
 from torchlht.show.look import Floats
 from torchlht.show.sections.parts import Content, Drawn, Subject, draw, drawable, name_of
 from torchlht.show.seen import Seen
