@@ -53,7 +53,7 @@ _HOMES = {
     "HierarchyMetrics": "measure.metrics",
     "LHTError": "errors",
     "LHTHead": "heads.methods.lht",
-    "Mask": "data.masking",
+    "Mask": "data.samples",
     "Method": "heads.method",
     "MissingExtraError": "errors",
     "Model": "answer.model",
