@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
 
+    from torchlht.answer.exported.write import export as export
     from torchlht.answer.model import Model as Model
     from torchlht.answer.model import load as load
     from torchlht.answer.named import Answer as Answer
@@ -73,6 +74,7 @@ _HOMES = {
     "create_method": "torchlht.heads.method",
     "decide": "torchlht.heads.rules",
     "evaluate": "torchlht.measure.evaluation",
+    "export": "torchlht.answer.exported.write",
     "list_methods": "torchlht.heads.method",
     "load": "torchlht.answer.model",
     "read_data": "torchlht.data.reading",

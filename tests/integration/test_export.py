@@ -23,7 +23,7 @@ from torchlht import list_methods
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import fit_calibration
 from torchlht.answer.exported.read import OnnxModel, read_exported
-from torchlht.answer.exported.write import export_onnx, export_torch, samples
+from torchlht.answer.exported.write import export, samples
 from torchlht.answer.model import Model, Predictor
 from torchlht.cli import main
 from torchlht.commands.export import ExportArgs, run_export
@@ -79,7 +79,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
             assert model.calibration is not None
             least = model.calibration.risks["own"].lowest_risk()
             risk = None if least is None else round(min(1.2 * least, 0.99), 3)
-            file = export_onnx(root / name, root / f"{name}.onnx", risk=risk)
+            file = export(root / name, root / f"{name}.onnx", risk=risk).path
             made[name] = Case(root / name, model, file, risk)
         return made[name]
 
@@ -93,7 +93,7 @@ def pictures_case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A run on pictures that is not calibrated, exported with the threshold of a confidence."""
     root = tmp_path_factory.mktemp("pictures")
     model = saved(root / "run", "lht", "small", calibrated=False)
-    return Case(root / "run", model, export_onnx(root / "run", root / "a.onnx", confidence=0.5), None)
+    return Case(root / "run", model, export(root / "run", root / "a.onnx", confidence=0.5).path, None)
 
 
 def assert_same(model: Predictor, other: Predictor, make: Callable[[int], Tensor]) -> None:
@@ -118,7 +118,7 @@ def test_every_method_says_the_same_in_onnx(name: str, cases: Callable[[str], Ca
 @pytest.mark.parametrize("name", ["lht", "c-hmcnn", "hiclass"])
 def test_programs_of_torch_say_the_same(name: str, cases: Callable[[str], Case], tmp_path: Path):
     case = cases(name)
-    found = read_exported(export_torch(case.run, tmp_path / "a.pt2", confidence=0.7))
+    found = read_exported(export(case.run, tmp_path / "a.pt2", confidence=0.7).path)
     assert_same(case.model, found, lambda n: samples(case.model, n))
     assert found.wanted == (0.7, "confidence 0.7")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt2"]
@@ -128,7 +128,7 @@ def test_programs_of_torch_say_the_same(name: str, cases: Callable[[str], Case],
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])
 def test_a_model_on_pictures_says_the_same(form: str, pictures_case: Case, tmp_path: Path):
-    file = pictures_case.file if form == "onnx" else export_torch(pictures_case.run, tmp_path / "a.pt2")
+    file = pictures_case.file if form == "onnx" else export(pictures_case.run, tmp_path / "a.pt2").path
     found, noise = read_exported(file), torch.Generator().manual_seed(5)
     assert found.preprocess == pictures_case.model.preprocess
     assert_same(pictures_case.model, found, lambda n: torch.randn(n, 3, 56, 56, generator=noise))
@@ -136,7 +136,7 @@ def test_a_model_on_pictures_says_the_same(form: str, pictures_case: Case, tmp_p
 
 def test_a_timm_network_at_another_size_says_the_same(tmp_path: Path):
     model = saved(tmp_path / "run", "multihead", "test_vit", calibrated=False, size=64)
-    found = read_exported(export_onnx(tmp_path / "run", tmp_path / "a.onnx"))
+    found = read_exported(export(tmp_path / "run", tmp_path / "a.onnx").path)
     assert_same(model, found, lambda n: torch.randn(n, 3, 64, 64, generator=torch.Generator().manual_seed(n)))
 
 
@@ -183,7 +183,7 @@ def test_the_file_is_plain_onnx_and_tells_nothing_of_the_computer(cases: Callabl
     assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
     assert [entry.key for entry in proto.metadata_props] == ["torchlht"]
     assert all(node.domain == "" for node in proto.graph.node)
-    program = export_torch(case.run, tmp_path / "a.pt2")
+    program = export(case.run, tmp_path / "a.pt2").path
     for file in (case.file, program):
         assert not [
             place

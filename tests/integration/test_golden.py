@@ -47,6 +47,15 @@ def assert_same(found: Any, expected: Any, where: str = "") -> None:
         assert found == expected, where
 
 
+def with_kinds(calibration: Any) -> Any:
+    """A calibration as it is written now, each level with its kind: once all had one in common. Anything else as it is."""
+    if not isinstance(calibration, dict) or "kind" not in calibration:
+        return calibration
+    kind = {"kind": calibration["kind"]}
+    rest = {key: value for key, value in calibration.items() if key != "kind"}
+    return rest | {"levels": [level | kind for level in calibration["levels"]]}
+
+
 def read_rows(file: Path) -> list[dict[str, Any]]:
     """A table whose numbers are numbers."""
 
@@ -88,7 +97,7 @@ def test_a_command_prints_what_it_printed(name: str, golden: Path, capsys) -> No
     if isinstance(expected["output"], str):
         assert said == expected["output"]
     else:
-        assert_same(json.loads(said), expected["output"])
+        assert_same(json.loads(said), with_kinds(expected["output"]))
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -106,7 +115,7 @@ def test_every_method_that_there_was_is_there() -> None:
 
 
 def test_a_calibration_is_read_and_written_as_it_was(golden: Path) -> None:
-    before = read_json(golden / "runs" / "lht" / "calibration.json")
+    before = with_kinds(read_json(golden / "runs" / "lht" / "calibration.json"))
     model = torchlht.load("runs/lht")
     assert model.calibration is not None
     assert model.calibration.temperatures == tuple(level["temperature"] for level in before["levels"][::-1])

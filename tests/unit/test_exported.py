@@ -27,11 +27,9 @@ from torchlht.answer.exported.write import (
     Written,
     check_rule,
     describe,
-    export_onnx,
-    export_torch,
+    export,
     output_names,
     samples,
-    write_exported,
 )
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
@@ -243,7 +241,7 @@ def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ):
         read_exported(tmp_path / "a.onnx")
     with pytest.raises(MissingExtraError, match="exporting to ONNX needs"):
-        export_onnx(tmp_path, tmp_path / "a.onnx")
+        export(tmp_path, tmp_path / "a.onnx")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +266,7 @@ def test_exports_that_are_refused_before_anything_is_done(
     if run.name == "run":
         model_of().save_pretrained(run)
     with pytest.raises(error, match=message):
-        write_exported(run, tmp_path / options.pop("out", "a.onnx"), **options)
+        export(run, tmp_path / options.pop("out", "a.onnx"), **options)
     assert {entry.name for entry in tmp_path.iterdir()} <= {"run", "folder.onnx"}
 
 
@@ -288,10 +286,10 @@ def test_a_file_that_says_something_else_is_not_written(tmp_path: Path, monkeypa
     monkeypatch.setattr(write, "traced", lambda model: None)
     monkeypatch.setitem(FORMATS, "onnx", (lambda program, model, text, path: path.write_text("after"), lambda path: echo))
     if fine:
-        assert write_exported(tmp_path / "run", path).difference == pytest.approx(by, abs=1e-6)
+        assert export(tmp_path / "run", path).difference == pytest.approx(by, abs=1e-6)
     else:
         with pytest.raises(RunError, match=r"a.onnx: not written, as method multihead on backbone none differs by"):
-            write_exported(tmp_path / "run", path)
+            export(tmp_path / "run", path)
     assert path.read_text() == ("after" if fine else "before")
     assert {entry.name for entry in tmp_path.iterdir()} == {"run", "a.onnx"}
 
@@ -303,7 +301,7 @@ def test_what_an_exporter_raises_is_one_sentence(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(write, "traced", fails)
     model_of().save_pretrained(tmp_path / "run")
-    for export, name in ((export_onnx, "a.onnx"), (export_torch, "a.pt2")):
+    for name in ("a.onnx", "a.pt2"):
         with pytest.raises(RunError, match=r"method multihead on backbone none cannot be exported \(no such operator\)$"):
             export(tmp_path / "run", tmp_path / name)
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
@@ -331,7 +329,7 @@ def test_a_file_that_fails_when_it_runs_is_not_written(tmp_path: Path, monkeypat
     monkeypatch.setattr(write, "traced", lambda model: None)
     monkeypatch.setitem(FORMATS, "onnx", (lambda *_: None, lambda path: Echo(model, fails_at_seven)))
     with pytest.raises(RunError, match=r"cannot be exported \(a batch of 3 was expected\)"):
-        write_exported(tmp_path / "run", tmp_path / "a.onnx")
+        export(tmp_path / "run", tmp_path / "a.onnx")
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
 
 

@@ -36,7 +36,7 @@ def over(
         data: pictures or features, or a tensor of inputs whose labels are all unknown.
         question: from a batch of inputs to what is asked for.
         samples: positions of those to ask about; all of them by default.
-        batches: the same, divided already.
+        batches: the same, divided already; there may be none.
         batch_size: how many at a time.
         workers: processes that decode pictures.
 
@@ -44,9 +44,10 @@ def over(
         DataError: when there are no samples.
     """
     data = as_set(data)
-    batches = batches or in_batches(range(len(data)) if samples is None else samples, batch_size)
-    if not batches:
-        raise DataError("no samples to look at")
+    if batches is None:
+        batches = in_batches(range(len(data)) if samples is None else samples, batch_size)
+        if not batches:
+            raise DataError("no samples to look at")
     device = device_of(network)
     with evaluating(network):
         for rows, (x, labels) in zip(batches, load(data, batches, workers), strict=True):

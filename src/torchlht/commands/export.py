@@ -35,10 +35,10 @@ class ExportArgs(StrictArgs):
 @command("export", "with a trained model")
 def run_export(args: ExportArgs) -> None:
     """Write a run as one file, ONNX or torch.export, with all it needs."""
-    from torchlht.answer.exported.write import SUFFIXES, write_exported
+    from torchlht.answer.exported.write import SUFFIXES, export
 
     out = args.out or beside(args.run, SUFFIXES[args.to])
-    written = write_exported(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)
+    written = export(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)
     console.say(summary(written))
     inputs = "FILE.npz" if written.metadata["preprocess"] is None else "PICTURE…"
     console.say(f"next: lht predict {written.path} {inputs}")

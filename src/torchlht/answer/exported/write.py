@@ -37,31 +37,24 @@ class Written(NamedTuple):
     difference: float
 
 
-def export_onnx(run: str | Path, out: str | Path, *, confidence: float | None = None, risk: float | None = None) -> Path:
-    """A run as one ONNX file with all that is needed to use it; see `write_exported`."""
-    return write_exported(run, out, to="onnx", confidence=confidence, risk=risk).path
-
-
-def export_torch(run: str | Path, out: str | Path, *, confidence: float | None = None, risk: float | None = None) -> Path:
-    """A run as one program of torch.export, .pt2, with all that is needed to use it; see `write_exported`."""
-    return write_exported(run, out, to="torch", confidence=confidence, risk=risk).path
-
-
-def write_exported(
+def export(
     run: str | Path,
     out: str | Path,
     *,
-    to: Format = "onnx",
+    to: Format | None = None,
     confidence: float | None = None,
     risk: float | None = None,
     strict: bool = False,
 ) -> Written:
     """Write a run as one file and check it against the run; an earlier file of that name is replaced.
 
+    >>> export("runs/birds", "birds.onnx", confidence=0.9).difference
+    3.6e-07
+
     Args:
         run: a finished run directory, or a model on the hub.
         out: the file, ending in .onnx or .pt2.
-        to: `onnx` or `torch`.
+        to: `onnx` or `torch`; by the ending of `out` where it is left out.
         confidence: keep this threshold in the file.
         risk: keep the threshold for this share of wrong answers in the file.
         strict: risk: count validation answers that no label can check as wrong.
@@ -72,6 +65,8 @@ def write_exported(
         MissingExtraError: for ONNX without the extra `export`.
     """
     path = Path(out)
+    if to is None:
+        to = "torch" if path.suffix.lower() == SUFFIXES["torch"] else "onnx"
     if path.suffix.lower() != SUFFIXES[to]:
         raise ConfigError(f"`out` is {path}: a name that ends in {SUFFIXES[to]} is needed to read it again")
     if path.is_dir():
