@@ -26,7 +26,7 @@ from torchlht.answer.model import Model
 from torchlht.answer.named import wanted
 from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
-from torchlht.learn.calibrating import calibrate, cross_calibrate
+from torchlht.learn.training import calibrate, cross_calibrate
 from torchlht.measure.evaluation import evaluate, run_inputs
 from torchlht.measure.operating import Decisions, operating_point
 

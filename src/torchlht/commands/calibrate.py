@@ -42,7 +42,7 @@ def run_calibrate(args: CalibrateArgs) -> None:
     """Fit a run's probabilities to what comes true, on validation samples."""
     from torchlht.answer.calibration import FILE
     from torchlht.answer.model import TREE
-    from torchlht.learn.calibrating import calibrate, cross_calibrate
+    from torchlht.learn.training import calibrate, cross_calibrate
 
     if args.folds is not None and (args.data or args.split):
         raise ConfigError("`folds` is for the run's own training samples: pass it without DATA and `split`")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from torchlht import console
-from torchlht.answer.asking import ask_all
+from torchlht.answer.asking import ask_all, find_device, join
 from torchlht.answer.backbones import create_backbone
-from torchlht.answer.calibration import fit_calibration
+from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import History, Model, Run, read_config
 from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.pictures import write_problems
@@ -34,7 +35,7 @@ from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
 from torchlht.learn.options import HERE, Recipe, TrainArgs, preset_options
 from torchlht.learn.semi.schedule import Semi
-from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained
+from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained, run_inputs
 
 SEMI_DROPOUT = 0.5  # of fixed features, under --semi: better on every dataset tried; it hurts a backbone that is trained
 
@@ -327,3 +328,69 @@ def finish(
     metrics["seconds_per_step"] = metrics["train_seconds"] / steps if steps else None
     metrics["parameters"] = model.method.parameter_count()
     return metrics
+
+
+# ---- calibrate: on validation samples, on other data, or on a run's own training samples by turns --------------------
+
+
+def calibrate(
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    split: str | None = None,
+    on_error: str = "refuse",
+    workers: int = 0,
+    device: torch.device | str = "cpu",
+) -> Calibration:
+    """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
+
+    Args:
+        run: a run directory.
+        data: the samples, with the run's classes; the run's own validation samples by default.
+        split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
+        on_error: "refuse" or "skip" pictures that cannot be read.
+        workers: processes that decode pictures.
+        device: where to compute: cpu, cuda, mps, or auto.
+    """
+    folder = Path(run)
+    inputs = run_inputs(folder, split or "val", data=data, on_error=on_error, calibrated=False)
+    model = inputs.model.to(find_device(device))
+    name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"
+    found = fit_calibration(*ask_all(model, inputs.data, workers=workers), model.hierarchy, source=name)
+    found.write(folder, model.hierarchy)
+    return found
+
+
+def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Calibration:
+    """Fit a run's calibration to all of its training samples, each judged by a model that has not seen it, and keep it.
+
+    The run is trained again `folds` times with the same options, each time without one part. No label is lost to validation.
+    The models that are judged are not quite the one that answers, so the guarantee of risk control does not reach it: they have
+    seen fewer samples, which makes promises cautious as a rule.
+
+    Args:
+        run: a run directory that set no validation samples aside.
+        folds: how many parts.
+        quiet: no progress.
+    """
+    folder = Path(run)
+    args = TrainArgs.from_dict(read_config(folder)["train"])
+    if folds < 2:
+        raise ConfigError(f"`folds` is {folds}: at least 2")
+    if args.val or args.fold or args.select == "best":
+        raise ConfigError(f"{folder}: has validation samples of its own; lht calibrate {folder} uses them")
+    tree = Model.from_pretrained(folder, calibrated=False).hierarchy
+    found, labels = [], []
+    with tempfile.TemporaryDirectory() as place, console.counting("folds trained", folds, quiet=quiet) as count:
+        for i in range(folds):
+            out, fold = Path(place) / str(i), f"{i + 1}/{folds}"
+            turn = dataclasses.replace(args, out=out, fold=fold, test=False, quiet=True, track=False)
+            part = train(turn)
+            inputs = run_inputs(part, "val", calibrated=False)
+            prediction, truth = ask_all(inputs.model, inputs.data)
+            found.append(prediction)
+            labels.append(truth)
+            count(i + 1, folds)
+    calibration = fit_calibration(join(found), torch.cat(labels), tree, source=f"{folds} folds of its own training data")
+    calibration.write(folder, tree)
+    return calibration
