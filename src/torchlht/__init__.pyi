@@ -21,7 +21,7 @@ from torchlht.heads.method import list_methods as list_methods
 from torchlht.heads.method import register as register
 from torchlht.heads.methods.lht import LHTHead as LHTHead
 from torchlht.heads.prediction import Prediction as Prediction
-from torchlht.heads.rules import decide as decide
+from torchlht.heads.prediction import decide as decide
 from torchlht.hierarchy.tree import Hierarchy as Hierarchy
 from torchlht.lab.comparison.grid import compare as compare
 from torchlht.lab.options import CompareArgs as CompareArgs

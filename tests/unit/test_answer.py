@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.errors import ConfigError
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import RULES, ancestors_of, decide
+from torchlht.heads.prediction import RULES, Prediction, ancestors_of, decide
 from torchlht.heads.transition.core import TreeTransition
 from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, quick, random_hierarchy, seeds

@@ -31,8 +31,7 @@ from torchlht.heads.method import (
     variant,
 )
 from torchlht.heads.methods.lht import LHTHead
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import decide
+from torchlht.heads.prediction import Prediction, decide
 from torchlht.heads.transition.networks import TransitionNetwork
 from torchlht.hierarchy.tree import Hierarchy
 from trees import normal, paths, random_hierarchy, random_labels, random_method

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import RULES, decide, top_down
+from torchlht.heads.prediction import RULES, Prediction, decide, top_down
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import HierarchyMetrics
 from torchlht.measure.operating import Decisions, operating_curve, operating_point

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchlht.errors import ConfigError
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import RULES, decide
+from torchlht.heads.prediction import RULES, Prediction, decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import (
     REGISTER,

@@ -16,8 +16,7 @@ from torch import Tensor
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.heads.method import Method, create_method
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import crm_scores, decide
+from torchlht.heads.prediction import Prediction, crm_scores, decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.lowshot import scoring
 from torchlht.learn.fitting import make_optimizer

@@ -15,8 +15,7 @@ from torch import Tensor
 from torchlht.answer.calibration import UNDECIDED, answer_levels, confidences, rolled_up
 from torchlht.answer.named import Answer, Named, Restriction, name_all
 from torchlht.errors import ConfigError, DataError
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import decide
+from torchlht.heads.prediction import Prediction, decide
 from torchlht.heads.transition.core import sum_children
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.operating import Decisions, information, operating_curve, operating_point

@@ -15,8 +15,7 @@ from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import Model
 from torchlht.cli import main, parse
 from torchlht.errors import ConfigError
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import RULES, ancestors_of, decide, rule
+from torchlht.heads.prediction import RULES, Prediction, ancestors_of, decide, rule
 from torchlht.hierarchy.tree import Hierarchy
 from trees import normal, paths, random_hierarchy, random_method
 

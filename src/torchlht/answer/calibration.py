@@ -50,8 +50,7 @@ from torch import Tensor
 
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import RULES, decide, find_rule
+from torchlht.heads.prediction import RULES, Prediction, decide, find_rule
 from torchlht.hierarchy.tree import Hierarchy
 
 FILE = "calibration.json"

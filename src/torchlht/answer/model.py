@@ -42,8 +42,7 @@ from torchlht.data.pictures import Picture, Problem
 from torchlht.errors import DataError, RunError
 from torchlht.files import replacing, write_json, write_text, write_yaml
 from torchlht.heads.method import Method, create_method
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import decide
+from torchlht.heads.prediction import Prediction, decide
 from torchlht.hierarchy.tree import Hierarchy
 
 Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
@@ -94,7 +93,7 @@ class Predictor(ABC):
         Args:
             inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
             top: how many candidates per level.
-            rule: how answers are chosen; see `torchlht.heads.rules`.
+            rule: how answers are chosen; see `torchlht.heads.prediction`.
             only: classes of any level; everything else is impossible.
             exclude: classes of any level that are impossible.
             batch_size: how many samples at a time.

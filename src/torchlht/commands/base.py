@@ -49,7 +49,7 @@ class RuleArgs(Options):
     `top_down`; best `path`; `crm`, the least expected distance in the tree. `lht methods` lists them all."""
 
     def _check(self) -> None:
-        from torchlht.heads.rules import find_rule
+        from torchlht.heads.prediction import find_rule
 
         find_rule(self.rule)
 

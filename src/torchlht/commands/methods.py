@@ -33,7 +33,7 @@ class MethodsArgs:
 def run_methods(args: MethodsArgs) -> None:
     """List the methods: what each is, its size, its origin, its options."""
     from torchlht.heads.method import aliases_of, find_method, list_methods
-    from torchlht.heads.rules import RULES
+    from torchlht.heads.prediction import RULES
 
     tree = Hierarchy.read(args.hierarchy or CUB)
     names = list_methods(args.pattern)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
 from rich.table import Table
@@ -22,7 +22,7 @@ from torchlht.data.options import OnErrorArgs
 from torchlht.errors import DataError
 
 if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+    import torch
 
     from torchlht.answer.model import Predictor
     from torchlht.answer.named import Answer, Candidate, Named, Wanted
@@ -70,6 +70,7 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
+T = TypeVar("T")
 BATCH = 64  # samples at a time, by one of the processes that predict together
 
 
@@ -81,10 +82,9 @@ def run_predict(args: PredictArgs) -> None:
     """
     from torchlht.answer.named import wanted
     from torchlht.data.sources.embeddings import read_features
-    from torchlht.learn.launching import make_fabric
 
-    fabric = make_fabric(args.accelerator)
-    model = load_predictor(args.run).on(fabric.device)
+    processes = Processes.here(args.accelerator)
+    model = load_predictor(args.run).on(processes.device)
     restricted = bool(args.only or args.exclude)
     asked = wanted(args.confidence, args.risk, args.rule, model.calibration, restricted=restricted, strict=args.strict)
     if asked.promise is None and not restricted:
@@ -95,41 +95,68 @@ def run_predict(args: PredictArgs) -> None:
         files = [expand(args.inputs, want_images=True)[: args.limit]]
     blocks = [(one[i : i + BATCH], i) for one in files for i in range(0, len(one), BATCH)]
     how = {"top": args.top, "rule": args.rule, "only": args.only_names(), "exclude": args.excluded_names()}
-    found, unreadable = predict_blocks(fabric, model, blocks, how)
+    found, unreadable = predict_blocks(processes, model, blocks, how)
     if unreadable and args.on_error != "skip":
         first, count = unreadable[0], sum(map(len, files))
         raise DataError(
             f"{len(unreadable)} of {count} pictures cannot be read, the first is {first.path} ({first.reason}); "
             "pass `on_error=skip`"
         )
-    if fabric.is_global_zero:
+    if processes.rank == 0:
         for problem in unreadable:
             console.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
         {"table": print_table, "csv": print_csv, "json": print_json}[args.format](found, asked)
 
 
+@dataclass(frozen=True)
+class Processes:
+    """The processes that torchrun started to share the work, or this one alone."""
+
+    device: torch.device
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def here(cls, accelerator: str) -> Processes:
+        """This process among them, with the device it computes on."""
+        from torchlht.answer.asking import find_device
+
+        if "WORLD_SIZE" not in os.environ:
+            return cls(find_device(accelerator))
+        from torchlht.learn.launching import make_fabric
+
+        fabric = make_fabric(accelerator)
+        return cls(fabric.device, fabric.global_rank, fabric.world_size)
+
+    def everyone(self, mine: T) -> list[T]:
+        """What each of them has found."""
+        if self.count == 1:
+            return [mine]
+        from torchlht.processes import objects_of_all
+
+        return objects_of_all(mine)
+
+
 def predict_blocks(
-    fabric: Fabric, model: Predictor, blocks: Sequence[tuple[Any, int]], how: dict[str, Any]
+    processes: Processes, model: Predictor, blocks: Sequence[tuple[Any, int]], how: dict[str, Any]
 ) -> tuple[list[Named], list[Problem]]:
     """Answers, and pictures that cannot be read, in the order of the inputs. Processes take blocks in turn.
 
     Args:
-        fabric: the processes.
+        processes: those that share the work.
         model: what answers.
         blocks: some inputs, and the number of the first of them where they are rows of features.
         how: how to answer, see `Predictor.predict`.
     """
-    from torchlht.processes import objects_of_all
-
     mine: list[tuple[list[Named], list[Problem]]] = []
-    for inputs, first in blocks[fabric.global_rank :: fabric.world_size]:
+    for inputs, first in blocks[processes.rank :: processes.count]:
         unreadable: list[Problem] = []
         answers = model.predict(inputs, batch_size=BATCH, unreadable=unreadable, **how)
         if model.preprocess is None:
             answers = [dataclasses.replace(named, source=f"row {first + i}") for i, named in enumerate(answers)]
         mine.append((answers, unreadable))
-    everyone = objects_of_all(mine)
-    in_order = [everyone[i % fabric.world_size][i // fabric.world_size] for i in range(len(blocks))]
+    everyone = processes.everyone(mine)
+    in_order = [everyone[i % processes.count][i // processes.count] for i in range(len(blocks))]
     return [named for answers, _ in in_order for named in answers], [problem for _, some in in_order for problem in some]
 
 
@@ -145,15 +172,15 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
     """Pictures, or files of features, named by paths, folders, patterns and datasets, in order."""
     from torchlht.data.pictures import is_image, picture_at
     from torchlht.data.places import as_place
-    from torchlht.data.reading import is_known, source_of
 
     if not inputs:
         raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
     files: list[Picture] = []
     for name in inputs:
         path, picture = as_place(name), picture_at(name)
-        source = source_of(path)
-        if want_images and (is_known(name) or (source and source.name not in ("folder", "embeddings"))):
+        if want_images and is_image(path) and picture.state():
+            found = [picture]
+        elif want_images and is_dataset(name, path):
             found = test_pictures(name)
         elif path.is_dir():
             inside = (p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
@@ -165,6 +192,14 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
             raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
         files += found
     return files
+
+
+def is_dataset(name: str, path: Path) -> bool:
+    """Whether a name stands for data with test pictures: one known by name, a table, shards."""
+    from torchlht.data.reading import is_known, source_of
+
+    source = source_of(path)
+    return is_known(name) or (source is not None and source.name not in ("folder", "embeddings"))
 
 
 def test_pictures(name: str) -> list[Picture]:

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.losses import masked_cross_entropy
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import own_choice
+from torchlht.heads.prediction import Prediction, own_choice
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.processes import summed, world
@@ -154,7 +153,7 @@ class Method(nn.Module):
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
     """Values of its own options that `lht compare --tune` tries."""
     rule: ClassVar[str] = "argmax"
-    """The rule of `heads.rules` by which it answers; `forward` says so with `choose` where it is another."""
+    """The rule of `heads.prediction` by which it answers; `forward` says so with `choose` where it is another."""
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Checks, for every method, that an option which is one of a few words is one of them."""

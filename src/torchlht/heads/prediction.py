@@ -1,13 +1,21 @@
-"""`Prediction`: what every method returns, and all that losses, metrics and answers ever see of it."""
+"""`Prediction`: what every method returns, and all that losses, metrics and answers ever see of it. And the rules of answering.
+
+A rule is a function with `@rule`: it gets the log-probabilities of every level, fine first, and the tree, and gives the class
+that is answered at each level. Whatever lists rules, checks their names or measures them reads the register here.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from torchlht.heads.transition.core import Transition
+from torchlht.errors import ConfigError, suggestion
+from torchlht.heads.transition.core import Transition, sum_children
+from torchlht.hierarchy.tree import Hierarchy
 
 
 @dataclass(frozen=True)
@@ -56,3 +64,136 @@ class Prediction:
             raise ValueError("this method has no transitions between its levels")
         matrix = self.transitions[level].log_matrix().exp()
         return matrix.expand(len(self.log_probs[0]), -1, -1)
+
+
+# ---- rules: one class per level, from any method's prediction --------------------------------------------------------
+
+LogProbs = tuple[Tensor, ...]
+Reading = Callable[[LogProbs, Hierarchy], Tensor]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of answering.
+
+    Attributes:
+        meaning: what it answers, in a line.
+        choose: from log-probabilities to (B, K) classes; None leaves it to the method.
+        scores: from log-probabilities to (B, C_1) what it ranks the finest classes by, where that is not their probability.
+    """
+
+    meaning: str
+    choose: Reading | None
+    scores: Reading | None = None
+
+
+RULES: dict[str, Rule] = {"own": Rule("the method's own way, which is mostly argmax", None)}
+
+
+def rule(name: str, meaning: str, *, ranks: bool = False) -> Callable[[Reading], Reading]:
+    """Decorator: make a function known as a rule.
+
+    Args:
+        name: what it is called, on the command line as well.
+        meaning: what it answers, in a line.
+        ranks: the function gives (B, C_1) scores; the finest class with the highest is answered, and its ancestors.
+    """
+
+    def enter(function: Reading) -> Reading:
+        RULES[name] = Rule(meaning, _best_by(function), function) if ranks else Rule(meaning, function)
+        return function
+
+    return enter
+
+
+def find_rule(name: str) -> Rule:
+    """A rule by name. Raises ConfigError, with the nearest name, when there is none."""
+    if name not in RULES:
+        raise ConfigError(f"unknown rule {name!r}: {suggestion(name, RULES)}")
+    return RULES[name]
+
+
+def decide(prediction: Prediction, hierarchy: Hierarchy, rule: str = "own") -> Prediction:
+    """The same prediction, with answers chosen by a rule. Raises ConfigError for an unknown one."""
+    found = find_rule(rule)
+    if found.choose is None:
+        return prediction
+    if found.scores is None:
+        return dataclasses.replace(prediction, choice=found.choose(prediction.log_probs, hierarchy), scores=None)
+    scores = found.scores(prediction.log_probs, hierarchy)
+    return dataclasses.replace(prediction, choice=ancestors_of(scores.argmax(dim=1), hierarchy), scores=scores)
+
+
+def own_choice(log_probs: LogProbs, hierarchy: Hierarchy, rule: str) -> Tensor | None:
+    """The `choice` in the prediction of a method that answers by a rule; None for argmax, which is what no choice means."""
+    choose = find_rule(rule).choose
+    return None if choose is None or rule == "argmax" else choose(log_probs, hierarchy)
+
+
+def ancestors_of(leaves: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(B, K) finest classes (B,) with their ancestors, fine first."""
+    found = [leaves]
+    for k in range(len(hierarchy) - 1):
+        found.append(_parents(hierarchy, k, leaves)[found[-1]])
+    return torch.stack(found, dim=1)
+
+
+def _best_by(scores: Reading) -> Reading:
+    return lambda log_probs, hierarchy: ancestors_of(scores(log_probs, hierarchy).argmax(dim=1), hierarchy)
+
+
+def _parents(hierarchy: Hierarchy, level: int, like: Tensor) -> Tensor:
+    return torch.as_tensor(hierarchy.parents[level].copy(), device=like.device)
+
+
+# ---- the rules -----------------------------------------------------------------------------------------------------
+
+
+@rule("argmax", "the most probable class of each level by itself; levels may disagree")
+def argmax(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
+    """(B, K) the most probable class of each level."""
+    return torch.stack([log_p.argmax(dim=1) for log_p in log_probs], dim=1)
+
+
+@rule("backtrack", "the most probable finest class, and its ancestors")
+def backtrack(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
+    """(B, K) the most probable finest class and its ancestors."""
+    return ancestors_of(log_probs[0].argmax(dim=1), hierarchy)
+
+
+@rule("top_down", "the most probable coarsest class, then the most probable of its children, and so on")
+def top_down(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
+    """(B, K) the most probable coarsest class, and at each step down the most probable child."""
+    chosen = [log_probs[-1].argmax(dim=1)]
+    for k in reversed(range(len(hierarchy) - 1)):
+        parents = _parents(hierarchy, k, log_probs[k])
+        outside = parents.unsqueeze(0) != chosen[-1].unsqueeze(1)  # (B, C_k)
+        inside = log_probs[k].clamp(min=torch.finfo(log_probs[k].dtype).min)  # also a probability of 0 comes before outside
+        chosen.append(inside.masked_fill(outside, -torch.inf).argmax(dim=1))
+    return torch.stack(chosen[::-1], dim=1)
+
+
+@rule("path", "the path with the largest product of its probabilities over all levels", ranks=True)
+def path_scores(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
+    """(B, C_1) Σ_k log pᵏ of the path to each finest class."""
+    total = log_probs[-1]
+    for k in reversed(range(len(hierarchy) - 1)):
+        total = log_probs[k] + total[:, _parents(hierarchy, k, log_probs[k])]  # (B, C_k)
+    return total
+
+
+@rule("crm", "the path with the least expected distance in the tree (Karthik et al., ICLR 2021)", ranks=True)
+def crm_scores(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
+    """(B, C_1) K - Σ_i p_i d(i, c) for each finest class c, with d the height of the lowest common ancestor.
+
+    d counts the levels on which two classes have different ancestors, so this is Σ_k P_k[ancestor of c], with P_k the sum of
+    p¹ over a class's descendants: linear in the classes, no matrix of distances.
+    """
+    log_p = torch.log_softmax(log_probs[0], dim=1)  # a distribution already, unless the method has a sigmoid per class
+    mass = [log_p]
+    for k in range(len(hierarchy) - 1):
+        mass.append(sum_children(mass[-1], _parents(hierarchy, k, log_p), hierarchy.sizes[k + 1]))
+    saved = mass[-1].exp()
+    for k in reversed(range(len(hierarchy) - 1)):
+        saved = mass[k].exp() + saved[:, _parents(hierarchy, k, log_p)]  # (B, C_k)
+    return saved

@@ -191,7 +191,7 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
 
     def _check(self) -> None:
         if self.rules:
-            from torchlht.heads.rules import find_rule
+            from torchlht.heads.prediction import find_rule
 
             for rule in self.rules:
                 find_rule(rule)

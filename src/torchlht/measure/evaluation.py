@@ -27,7 +27,7 @@ from torchlht.data.samples import Samples, check_images, hold_out_test, with_pri
 from torchlht.data.streaming import worth_streaming
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
-from torchlht.heads.rules import decide
+from torchlht.heads.prediction import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import CalibrationErrors, HierarchyMetrics
 from torchlht.measure.operating import Decisions, operating_point
@@ -153,7 +153,7 @@ def evaluate(
         run: a run directory, or a model on the hub.
         data: what to evaluate on, with the run's classes; the run's own data by default.
         split: "test", "val", "train" or "all" of it. Data without a test part is used whole when it is not the run's own.
-        rule: how answers are chosen; see `torchlht.heads.rules`.
+        rule: how answers are chosen; see `torchlht.heads.prediction`.
         confidences: what answers rolled up to these probabilities are worth goes under "answers".
         risks: likewise for these shares of wrong answers.
         strict: risks: count validation answers that no label can check as wrong.

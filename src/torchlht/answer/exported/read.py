@@ -11,7 +11,7 @@ hierarchy              the content of hierarchy.json
 calibration            the content of calibration.json; null where there is none
 temperatures, kinds    per output: 1 without calibration; `softmax` or `sigmoid`, which is scaled, see `answer.calibration`
                        (format 1: one `kind` for all of them)
-rule                   how classes are chosen: argmax, backtrack, …, see `heads.rules`
+rule                   how classes are chosen: argmax, backtrack, …, see `heads.prediction`
 threshold              {"value": …, "promise": "confidence 0.9"}: what the probability of an answer has to reach; or null
 """
 
@@ -37,8 +37,7 @@ from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
 from torchlht.data.batches import Preprocess
 from torchlht.errors import ConfigError, MissingExtraError, RunError
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import find_rule, own_choice
+from torchlht.heads.prediction import Prediction, find_rule, own_choice
 from torchlht.hierarchy.tree import Hierarchy
 
 KEY, FORMAT = "torchlht", 2

@@ -18,8 +18,7 @@ from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted, wanted
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.files import replacing
-from torchlht.heads.prediction import Prediction
-from torchlht.heads.rules import decide
+from torchlht.heads.prediction import Prediction, decide
 from torchlht.hierarchy.tree import Hierarchy
 
 Format = Literal["onnx", "torch"]

@@ -13,7 +13,7 @@ from torchlht.answer.asking import ask
 from torchlht.answer.model import Network
 from torchlht.data.batches import SampleSet
 from torchlht.errors import ConfigError, DataError
-from torchlht.heads.rules import decide
+from torchlht.heads.prediction import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.show.look import (
     Floats,
@@ -41,7 +41,7 @@ def confusion_matrix(
         network: a model, or a method for features.
         data: samples with labels.
         level: 0 = finest.
-        rule: how answers are chosen; see `torchlht.heads.rules`.
+        rule: how answers are chosen; see `torchlht.heads.prediction`.
         batch_size: samples at a time.
         workers: processes that decode pictures.
     """
