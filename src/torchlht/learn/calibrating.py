@@ -1,4 +1,4 @@
-"""Calibrating a finished run: on validation samples, on other data, or on its own training samples by turns."""
+"""Calibrating a finished run: on validation samples, on other data, or by cross-validation on its own training samples."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def calibrate(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> Calibration:
-    """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
+    """Fit a run's calibration to labelled samples that it was not trained on, and save it in the run.
 
     Args:
         run: a run directory.
         data: the samples, with the run's classes; the run's own validation samples by default.
-        split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
-        on_error: "refuse" or "skip" pictures that cannot be read.
-        workers: processes that decode pictures.
+        split: "val", "test", "train" or "all" of it; val by default, or everything if the data has no validation part.
+        on_error: "refuse" or "skip" unreadable pictures.
+        workers: how many processes decode pictures.
         device: where to compute: cpu, cuda, mps, or auto.
     """
     folder = Path(run)
@@ -47,23 +47,23 @@ def calibrate(
 
 
 def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Calibration:
-    """Fit a run's calibration to all of its training samples, each judged by a model that has not seen it, and keep it.
+    """Fit a run's calibration to all of its training samples, each judged by a model that has not seen it, and save it.
 
     The run is trained again `folds` times with the same options, each time without one part. No label is lost to validation.
-    The models that are judged are not quite the one that answers, so the guarantee of risk control does not reach it: they have
-    seen fewer samples, which makes promises cautious as a rule.
+    The guarantee of risk control does not hold for the run itself: the models that are judged are not the one that answers.
+    They have seen fewer samples, which usually makes promises cautious.
 
     Args:
         run: a run directory that set no validation samples aside.
-        folds: how many parts.
-        quiet: no progress.
+        folds: number of parts, at least 2.
+        quiet: show no progress.
     """
     folder = Path(run)
     args = TrainArgs.from_dict(read_config(folder)["train"])
     if folds < 2:
-        raise ConfigError(f"`folds` is {folds}: at least 2")
+        raise ConfigError(f"`folds` is {folds}: it must be at least 2")
     if args.val or args.fold or args.select == "best":
-        raise ConfigError(f"{folder}: has validation samples of its own; lht calibrate {folder} uses them")
+        raise ConfigError(f"{folder}: this run has its own validation samples; run lht calibrate {folder} without `folds`")
     tree = Model.from_pretrained(folder, calibrated=False).hierarchy
     found, labels = [], []
     with tempfile.TemporaryDirectory() as place, console.counting("folds trained", folds, quiet=quiet) as count:
