@@ -72,7 +72,7 @@ class Preprocess:
 
 
 def paper_preprocess(size: int) -> Preprocess:
-    """The published recipe: stretch to 550 px, crop to 448 with 8 px of padding, mean = std = 0.5; other sizes are only resized."""
+    """The published recipe: stretch to 550 px, crop to 448 with 8 px of padding, mean = std = 0.5; else resize only."""
     if size == 448:
         half = (0.5, 0.5, 0.5)
         return Preprocess(size=448, resize=550, mean=half, std=half, stretch=True, padding=8)
@@ -183,7 +183,7 @@ class ImageSet(Dataset[Batch]):
         self.seed, self.epoch = seed, epoch
 
     def view(self, *moment: int) -> ImageSet:
-        """The same pictures without augmentation; or, given a seed and an epoch, with another one than in that epoch's steps."""
+        """The same pictures without augmentation; or, given a seed and an epoch, with another one than in that epoch."""
         self._decode_all()
         other = copy.copy(self)
         other.streamed = False  # its order differs from that of the shards

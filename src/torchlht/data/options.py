@@ -122,9 +122,9 @@ class FaultArgs(Options):
     """Faults added on purpose, to measure their effect."""
 
     perturb: Perturb = "none"
-    """Perturb the tree, to measure the effect. `rewired` and `stale` put finest classes under wrong parents: in tree and labels,
-    or in the tree alone. `renamed` and `stale_prior` swap names at the second finest level: in tree and labels, or in the
-    labels alone."""
+    """Perturb the tree, to measure the effect. `rewired` and `stale` put finest classes under wrong parents: in tree and
+    labels, or in the tree alone. `renamed` and `stale_prior` swap names at the second finest level: in tree and labels, or
+    in the labels alone."""
     perturb_share: float = 0.0
     """Share of the classes that --perturb moves or renames."""
     prior: Path | None = None
@@ -155,7 +155,7 @@ class SplitArgs(Options):
     test_share: float = 0.2
     """Share of the samples set aside for testing if the data has no test part."""
     select: Select = "last"
-    """Which epoch to keep: the last, or the one with the best mean accuracy on validation samples. Never chosen on test samples."""
+    """Which epoch to keep: the last, or that with the best mean accuracy on validation samples. Test samples never decide."""
     val: float | None = None
     """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
 

@@ -367,7 +367,7 @@ class Problem(NamedTuple):
 
 
 def _try_decode(picture: Picture) -> str | None:
-    """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size, which still reads the whole file."""
+    """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size, which reads the whole file."""
     try:
         with picture.open() as image:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))

@@ -41,7 +41,7 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
     if not samples.hierarchy.sizes[0]:
         raise DataError(f"{source}: no labels at all; at least two classes are needed")
     if samples.hierarchy.sizes[0] < 2:
-        raise DataError(f"{source}: it has only one class, {samples.hierarchy.classes[0][0]!r}; a classifier needs at least two")
+        raise DataError(f"{source}: only one class, {samples.hierarchy.classes[0][0]!r}; a classifier needs at least two")
     return samples
 
 

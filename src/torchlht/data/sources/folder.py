@@ -69,7 +69,7 @@ def _walk(folder: Path, path: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str
 
 
 def _label(tree: Hierarchy, path: tuple[str, ...], folder: Path) -> list[int]:
-    """The classes along a folder's path, fine first. A branch without finer folders is labelled down to its pass-through leaf."""
+    """The classes along a folder's path, fine first. A branch without finer folders is known down to its pass-through leaf."""
     if len(path) > len(tree):
         raise DataError(f"{folder}: {len(path)} folders deep, but the tree has {len(tree)} levels")
     label = label_of(tree, tree.levels[::-1][: len(path)], path, str(folder))

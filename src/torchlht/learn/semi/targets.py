@@ -90,8 +90,8 @@ class Block:
     Attributes:
         level: level of that class; K, one above the coarsest level, if no label is known.
         rows: positions of these samples.
-            leaves: the possible finest classes: those under it in the tree and, in case the tree is wrong, those that samples labelled
-                with it have.
+            leaves: the possible finest classes: those under it in the tree and, in case the tree is wrong, those that samples
+                labelled with it have.
             deeper: positions of the samples under it with a deeper known label, finest labels included.
     """
 
