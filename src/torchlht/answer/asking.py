@@ -1,4 +1,4 @@
-"""The loop over samples: what a network says of them, batch by batch. Everything that asks a network goes through here."""
+"""The loop over samples, batch by batch. All inference goes through here."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def over(
     batch_size: int = BATCH,
     workers: int = 0,
 ) -> Iterator[tuple[Sequence[int], T, Tensor]]:
-    """Ask a question about samples; gives their positions, what was answered, and their labels, batch by batch.
+    """Run a function on samples, batch by batch; yields their positions, the results, and their labels.
 
-    The network is asked in evaluation mode and without gradients, where its weights are, and is afterwards as it was before.
+    The network runs in evaluation mode, without gradients and on its own device. Afterwards its mode is restored.
 
     Args:
-        network: what the question is put to; None where that is no module of torch's.
-        data: pictures or features, or a tensor of inputs whose labels are all unknown.
-        question: from a batch of inputs to what is asked for.
-        samples: positions of those to ask about; all of them by default.
-        batches: the same, divided already; there may be none.
-        batch_size: how many at a time.
-        workers: processes that decode pictures.
+        network: the network to run; None if it is not a torch module.
+        data: pictures or features, or a tensor of inputs with all labels unknown.
+        question: maps a batch of inputs to the results.
+        samples: positions of the samples; all by default.
+        batches: the positions as batches, instead; may be empty.
+        batch_size: samples per batch.
+        workers: how many processes decode pictures.
 
     Raises:
         DataError: when there are no samples.
@@ -53,15 +53,15 @@ def over(
         for rows, (x, labels) in zip(batches, load(data, batches, workers), strict=True):
             if not len(x):
                 continue  # none of them could be read
-            with torch.no_grad():  # not around the loop: it would hold for whoever this yields to
+            with torch.no_grad():  # not around the loop: it would also affect the caller
                 said = question(x.to(device))
             yield rows, said, labels.to(device)
 
 
 def ask(network: nn.Module, data: SampleSet | Tensor, **how: Any) -> Iterator[tuple[Prediction, Tensor]]:
-    """What a network says of samples, batch by batch, and their labels; `how` as in `over`.
+    """Predictions for samples, batch by batch, and their labels; `how` as in `over`.
 
-    A model is given pictures, or features of its backbone, which go to its method alone.
+    A model takes pictures, or features of its backbone, which go directly to its method.
     """
     features = isinstance(data, FeatureSet | Tensor)
     part = network.part_for(features=features) if isinstance(network, Divided) else network
@@ -71,26 +71,26 @@ def ask(network: nn.Module, data: SampleSet | Tensor, **how: Any) -> Iterator[tu
 
 @runtime_checkable
 class Divided(Protocol):
-    """A network of parts, of which samples go into one."""
+    """A network whose parts take different kinds of samples."""
 
     def part_for(self, *, features: bool) -> nn.Module:
-        """The part that features go into, or pictures."""
+        """The part that takes features, or pictures."""
         ...
 
 
 def as_set(data: SampleSet | Tensor) -> SampleSet:
-    """A batch of inputs as a set of samples whose labels are all unknown; a set as it is."""
+    """A batch of inputs as a set of samples with all labels unknown; a set is returned as it is."""
     return FeatureSet(data, torch.full((len(data), 1), -1)) if isinstance(data, Tensor) else data
 
 
 def in_batches(samples: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Samples in batches, in their order."""
+    """Samples in batches, in order."""
     return [list(samples[i : i + batch_size]) for i in range(0, len(samples), batch_size)]
 
 
 @contextmanager
 def evaluating(network: nn.Module | None) -> Iterator[None]:
-    """A block in which a network is in evaluation mode."""
+    """Context: a network is in evaluation mode."""
     was_training = network is not None and network.training
     try:
         if network is not None:
@@ -102,16 +102,16 @@ def evaluating(network: nn.Module | None) -> Iterator[None]:
 
 
 def device_of(network: nn.Module | None) -> torch.device:
-    """Where a network's numbers are; the CPU where it has none."""
+    """The device of a network's parameters; the CPU if it has none."""
     numbers = () if network is None else (*network.parameters(), *network.buffers())
     return next((number.device for number in numbers), torch.device("cpu"))
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """A device by name: cpu, cuda, cuda:1, mps; or auto, which is a GPU where there is one.
+    """A device by name: cpu, cuda, cuda:1, mps; or auto, which takes a GPU if there is one.
 
     Raises:
-        ConfigError: for a name that is none, or a device that is not here.
+        ConfigError: when the name is unknown or the device is not available.
     """
     if isinstance(name, torch.device):
         return name
@@ -119,18 +119,18 @@ def find_device(name: str | torch.device) -> torch.device:
     kind = next(kind for kind, here in found.items() if here) if name in ("auto", "gpu") else name
     if not found.get(kind.partition(":")[0], False):
         here = ", ".join(kind for kind, there in found.items() if there)
-        raise ConfigError(f"`accelerator` is {name!r}, which is not to be had here: auto, {here}")
+        raise ConfigError(f"`accelerator` is {name!r}, which is not available here; pass auto, {here}")
     return torch.device(kind)
 
 
 def ask_all(network: nn.Module, data: SampleSet, *, workers: int = 0) -> tuple[Prediction, Tensor]:
-    """What a network says of all samples at once, and their labels; on the CPU, without transitions."""
+    """Predictions for all samples at once, and their labels; on the CPU, without transitions."""
     parts = [(said, labels.cpu()) for said, labels in ask(network, data, workers=workers)]
     return join([said for said, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
 def join(parts: Sequence[Prediction]) -> Prediction:
-    """Predictions of several batches as one, without transitions and scores."""
+    """Join the predictions of several batches, without transitions and scores."""
     levels = tuple(torch.cat([p.log_probs[k].cpu() for p in parts]) for k in range(len(parts[0].log_probs)))
     choices = [p.choice.cpu() for p in parts if p.choice is not None]
     return Prediction(levels, choice=torch.cat(choices) if choices else None, sigmoid=parts[0].sigmoid)

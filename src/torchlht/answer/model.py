@@ -1,10 +1,10 @@
-"""`Predictor`: pictures or features in, answers in names out. `Model`: a trained backbone and method. `Run`: where it is kept.
+"""`Predictor`: pictures or features in, answers in names out. `Model`: a trained backbone and method. `Run`: its directory.
 
-A run directory, written so that a killed run can go on and a finished one is never half there:
+A run directory is written so that a killed run can be resumed and a finished one is always complete:
 
 config.yaml  hierarchy.json  split.json      written at the start
-history.csv  checkpoint/                     after every epoch, checkpoint/ inside of epochs as well where that is asked for
-model.safetensors  metrics.json              at the end, when checkpoint/ goes away
+history.csv  checkpoint/                     after every epoch; checkpoint/ also inside epochs, with `checkpoint_steps`
+model.safetensors  metrics.json              at the end, when checkpoint/ is removed
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
 
 
 class Predictor(ABC):
-    """Turns inputs into a `Prediction`, and that into answers: what a trained model and an exported one have in common.
+    """Turns inputs into a `Prediction`, and that into answers: the base of trained and exported models.
 
     Attributes:
-        preprocess: how pictures are prepared; None where the inputs are features.
-        calibration: of the probabilities; None where there is none.
-        wanted: the threshold that an exported model was given; none otherwise.
+        preprocess: how pictures are prepared; None if the inputs are features.
+        calibration: its calibration, or None.
+        wanted: the threshold stored in an exported model; no threshold otherwise.
     """
 
     preprocess: Preprocess | None
@@ -71,7 +71,7 @@ class Predictor(ABC):
     @property
     @abstractmethod
     def in_features(self) -> int:
-        """How many features a sample has, where the inputs are features."""
+        """Width of the features, if the inputs are features."""
 
     @abstractmethod
     def look(self, x: Tensor) -> Prediction:
@@ -88,19 +88,19 @@ class Predictor(ABC):
         batch_size: int = 64,
         unreadable: list[Problem] | None = None,
     ) -> list[Named]:
-        """Named labels with probabilities at every level, calibrated where the model is.
+        """Named labels with probabilities at every level, calibrated if the model is.
 
         Args:
             inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
             top: how many candidates per level.
             rule: how answers are chosen; see `torchlht.heads.prediction`.
-            only: classes of any level; everything else is impossible.
-            exclude: classes of any level that are impossible.
+            only: classes at any level; all others are ruled out.
+            exclude: classes at any level to rule out.
             batch_size: how many samples at a time.
-            unreadable: pictures that cannot be read are put here and left out of the answers.
+            unreadable: a list that takes unreadable pictures, which are then left out of the answers.
 
         Raises:
-            DataError: for inputs of the wrong kind, or the first picture that cannot be read, where `unreadable` is not given.
+            DataError: when inputs are of the wrong kind, or a picture cannot be read and `unreadable` is not given.
         """
         restriction = Restriction.parse(self.hierarchy, only, exclude)
         names, data = self._inputs(inputs, unreadable)
@@ -119,7 +119,7 @@ class Predictor(ABC):
         return found
 
     def on(self, device: torch.device) -> Self:
-        """The same on a device, where it can be moved."""
+        """The same predictor on a device, if it can be moved."""
         return self
 
     def decided(self, prediction: Prediction, rule: str = "own", restriction: Restriction | None = None) -> Prediction:
@@ -131,7 +131,7 @@ class Predictor(ABC):
         return decide(prediction, self.hierarchy, rule)
 
     def _inputs(self, inputs: Any, unreadable: list[Problem] | None) -> tuple[list[str], SampleSet]:
-        """What to call each input, and all of them as a set whose labels are their positions."""
+        """A name for each input, and a set of all of them, whose labels are their positions."""
         if isinstance(inputs, Tensor | np.ndarray):
             if self.preprocess is not None:
                 raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
@@ -152,10 +152,10 @@ class Model(nn.Module, Predictor):
     """Pictures (or features) in, probabilities at every level out.
 
     Args:
-        backbone: turns pictures into features; `create_backbone("none")` when they are features already.
+        backbone: turns pictures into features; `create_backbone("none")` if the inputs are features.
         method: turns features into a `Prediction`.
-        options: the method's options, kept for saving.
-        preprocess: how pictures are prepared; the backbone's own by default.
+        options: the method's options, to be saved with it.
+        preprocess: how pictures are prepared; by default as the backbone needs it.
     """
 
     def __init__(
@@ -185,23 +185,23 @@ class Model(nn.Module, Predictor):
         return self.method.in_features
 
     def look(self, x: Tensor) -> Prediction:
-        """What the model says of a batch, in evaluation mode and without gradients."""
+        """Uncalibrated probabilities of a prepared batch, in evaluation mode and without gradients."""
         with evaluating(self), torch.inference_mode():
             prediction: Prediction = self(x.to(device_of(self)))
         return prediction
 
     def on(self, device: torch.device) -> Self:
-        """The same on a device."""
+        """The same model on a device."""
         return self.to(device)
 
     def part_for(self, *, features: bool) -> nn.Module:
-        """What samples go into: the method alone where they are features and the backbone takes pictures."""
+        """The part that takes these samples: the method alone, if they are features and the backbone takes pictures."""
         return self.method if features and self.preprocess is not None else self
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
 
     def config(self) -> dict[str, Any]:
-        """What is needed to build the same model again, apart from the tree and the weights."""
+        """The values needed to build the same model again, without the tree and the weights."""
         return {
             "backbone": self.backbone.name,
             "in_features": self.method.in_features,
@@ -211,13 +211,13 @@ class Model(nn.Module, Predictor):
         }
 
     def write_config(self, folder: Path, *, extra: dict[str, Any] | None = None) -> None:
-        """Write all but the weights: config.yaml and hierarchy.json."""
+        """Write everything except the weights: config.yaml and hierarchy.json."""
         self.hierarchy.write(folder / TREE)
         version = importlib.metadata.version("torchlht")
         write_yaml(folder / CONFIG, {"torchlht": version, "model": self.config(), **(extra or {})})
 
     def save_pretrained(self, directory: str | Path, *, extra: dict[str, Any] | None = None) -> None:
-        """Write config.yaml, hierarchy.json and model.safetensors. Plain values and tensors only, never pickle."""
+        """Write config.yaml, hierarchy.json and model.safetensors. They hold plain values and tensors, never pickles."""
         folder = Path(directory)
         self.write_config(folder, extra=extra)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
@@ -232,7 +232,7 @@ class Model(nn.Module, Predictor):
 
         Args:
             source: the directory, or the id.
-            calibrated: whether to read its calibration, where there is one.
+            calibrated: whether to read its calibration, if there is one.
 
         Raises:
             RunError: when there is no such directory or repository, or it is incomplete.
@@ -259,7 +259,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise RunError(f"{folder}: no {CONFIG}; it is not a run directory") from None
     except yaml.YAMLError as error:
-        raise RunError(f"{folder / CONFIG}: not YAML that can be read ({error})") from None
+        raise RunError(f"{folder / CONFIG}: not readable YAML ({error})") from None
     if not isinstance(config, dict) or "model" not in config:
         raise RunError(f"{folder / CONFIG}: no 'model' section; it is not a torchlht run")
     return config
@@ -274,7 +274,7 @@ def _find(source: str | Path) -> Path:
     if missing and (folder / "checkpoint").is_dir():
         raise RunError(f"{folder}: this run has not finished; continue it with lht train --resume {folder}")
     if missing:
-        raise RunError(f"{folder}: not a whole run, {' and '.join(missing)} missing")
+        raise RunError(f"{folder}: not a complete run, {' and '.join(missing)} missing")
     return folder
 
 
@@ -285,7 +285,7 @@ def _download(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS, CALIBRATION]))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
-        raise RunError(f"{name}: no such run directory, and not to be had from the hub ({type(error).__name__})") from error
+        raise RunError(f"{name}: no such run directory, and no download from the hub ({type(error).__name__})") from error
 
 
 Network = Model | Method
@@ -303,7 +303,7 @@ class Run:
 
     @property
     def metrics(self) -> Path:
-        """Results on the test samples; written last, so its being there means the run has finished."""
+        """Results on the test samples; written last: if it exists, the run has finished."""
         return self.path / "metrics.json"
 
     @property
@@ -313,12 +313,12 @@ class Run:
 
     @property
     def config(self) -> Path:
-        """What the model is made of, and the options it is trained with; written first."""
+        """The parts of the model and the options of the run; written first."""
         return self.path / "config.yaml"
 
     @property
     def last(self) -> Path:
-        """The state after the last whole epoch, or inside the one after it."""
+        """The state after the last complete epoch, or inside the next one."""
         return self.path / "checkpoint" / "last.safetensors"
 
     @property
@@ -327,7 +327,7 @@ class Run:
         return self.path / "checkpoint" / "best.safetensors"
 
     def claim(self) -> None:
-        """Refuse a directory that is in use."""
+        """Raise RunError if the directory is in use."""
         if self.metrics.is_file():
             raise RunError(f"{self.path}: holds a finished run; choose another `out`, or remove it")
         if self.config.is_file():
@@ -336,7 +336,7 @@ class Run:
             raise RunError(f"{self.path}: exists and is not empty; choose another `out`")
 
     def write_history(self, history: History) -> None:
-        """history.csv, whole."""
+        """Write all of history.csv."""
         text = io.StringIO()
         names = list(dict.fromkeys(name for row in history for name in row))
         writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -345,7 +345,7 @@ class Run:
         write_text(self.path / "history.csv", text.getvalue())
 
     def write_metrics(self, metrics: dict[str, Any]) -> None:
-        """metrics.json; after it the run is finished and its checkpoints go."""
+        """Write metrics.json, which finishes the run, and remove its checkpoints."""
         write_json(self.metrics, metrics)
         shutil.rmtree(self.last.parent, ignore_errors=True)
 
@@ -373,12 +373,12 @@ def read_split(run: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is kept besides weights and the optimizer's state.
+    """What a checkpoint holds besides weights and the optimizer's state.
 
     Attributes:
-        history: a row per whole epoch.
-        inside: plain values about the epoch that is not whole; None between epochs.
-        more: tensors that training needs to go on.
+        history: a row per complete epoch.
+        inside: plain values about an incomplete epoch; None between epochs.
+        more: tensors that training needs to resume.
     """
 
     history: History
@@ -387,7 +387,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, kept: Checkpoint) -> None:
-    """The state as it is now, written beside and renamed."""
+    """Save the current state in a temporary file, then rename it."""
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
     tensors |= {f"more.{name}": value for name, value in kept.more.items()}
     for i, state in optimizer.state_dict()["state"].items():
@@ -398,7 +398,7 @@ def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, kept: 
 
 
 def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> Checkpoint:
-    """Put weights and the optimizer's state back; gives what else was kept."""
+    """Restore weights and the optimizer's state; returns the rest."""
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
         state = json.loads(file.metadata()["state"])

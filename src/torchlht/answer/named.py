@@ -1,6 +1,6 @@
-"""Predictions in names: what is answered, at which level, by which rule, how probable it is, and what else it could be.
+"""Predictions in names: the answer, its level, its rule, its probability, and the runners-up.
 
-And names that restrict what can be answered: `Restriction`.
+`Restriction` limits the possible classes by name.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class LevelAnswer:
-    """What is said at one level.
+    """The answer at one level.
 
     Attributes:
         level: its name.
         candidates: the answer first, then the most probable others.
         path: the answer's ancestors and itself, coarse → fine.
-        path_probabilities: theirs, each at its own level.
-        beside: the most probable others of this level.
+        path_probabilities: their probabilities, each at its own level.
+        beside: the most probable other classes of this level.
         below: the most probable classes of the next finer level under the answer.
     """
 
@@ -55,7 +55,7 @@ class LevelAnswer:
 
     @property
     def label(self) -> str:
-        """The answer, most often the most probable class."""
+        """The answer; usually the most probable class."""
         return self.candidates[0].label
 
     @property
@@ -65,7 +65,7 @@ class LevelAnswer:
 
 
 class Wanted(NamedTuple):
-    """What a probability must reach, and where that number comes from: "confidence 0.9", "risk 0.05", or nothing."""
+    """The least probability of an answer, and where that number comes from: "confidence 0.9", "risk 0.05", or None."""
 
     threshold: float = 0.0
     promise: str | None = None
@@ -73,21 +73,21 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, as deep as one is sure of, and where it came from.
+    """One answer, as deep as it is sure enough, and where it came from.
 
         Answer('Laridae', level='family', probability=0.94)
 
     Attributes:
-        label: the class; None where nothing reaches the threshold.
-        level: its level; None likewise.
-        probability: its probability; None likewise.
+        label: the class; None if nothing reaches the threshold.
+        level: its level, or None.
+        probability: its probability, or None.
         path: its ancestors and itself, coarse → fine.
-        path_probabilities: theirs, each at its own level.
+        path_probabilities: their probabilities, each at its own level.
         rule: how classes were chosen: "own", "argmax", …
-        threshold: what a probability had to reach; 0 where the finest level is answered in any case.
+        threshold: the least probability of an answer; 0 if the finest level is always answered.
         promise: where the threshold comes from: "confidence 0.9", "risk 0.05", or None.
-        undecided: the next finer level, where nothing reached it; None when the finest is answered.
-        runners_up: the most probable classes there, of those under the answer; at the finest level, those beside it.
+        undecided: the next finer level, where nothing reached the threshold; None if the finest level is answered.
+        runners_up: the most probable classes there under the answer; at the finest level, the most probable others.
     """
 
     label: str | None
@@ -120,9 +120,9 @@ class Named:
     Attributes:
         source: the picture's path, or the row of the features.
         levels: one answer per level, coarse → fine.
-        consistent: whether the answers lie on one path of the tree.
+        consistent: whether the answers are on one path of the tree.
         rule: how they were chosen.
-        calibration: of the probabilities, where there is one.
+        calibration: of the probabilities, or None.
         restricted: whether only some classes were allowed.
     """
 
@@ -143,15 +143,15 @@ class Named:
         return " › ".join(f"{answer.label} {answer.probability:.0%}" for answer in self.levels)
 
     def answer(self, *, confidence: float | None = None, risk: float | None = None, strict: bool = False) -> Answer:
-        """The deepest answer that is sure enough; the finest one where nothing is asked for.
+        """The deepest answer that is sure enough; without arguments, the finest one.
 
         Args:
-            confidence: what its probability must reach.
+            confidence: the least probability of the answer.
             risk: the share of answers that may be wrong; the threshold comes from the calibration.
-            strict: risk: count validation answers that no label can check as wrong.
+            strict: for `risk`, count validation answers that no label can check as wrong.
 
         Raises:
-            ConfigError: when both are given, or a risk cannot be promised.
+            ConfigError: when both are given, or the risk cannot be promised.
         """
         found = wanted(confidence, risk, self.rule, self.calibration, restricted=self.restricted, strict=strict)
         return self.answer_at(found)
@@ -178,26 +178,26 @@ def wanted(
     restricted: bool = False,
     strict: bool = False,
 ) -> Wanted:
-    """The threshold that is asked for.
+    """The threshold for a confidence or a risk.
 
     Raises:
-        ConfigError: when both are given, they are no shares, or a risk cannot be promised.
+        ConfigError: when both are given, one is not a share, or the risk cannot be promised.
     """
     if confidence is not None and risk is not None:
-        raise ConfigError("`confidence` and `risk` both ask for a threshold: pass one of them")
+        raise ConfigError("`confidence` and `risk` both set a threshold: pass only one")
     if confidence is not None:
         if not 0 <= confidence <= 1:
-            raise ConfigError(f"`confidence` is {confidence:g}: a probability from 0 to 1")
+            raise ConfigError(f"`confidence` is {confidence:g}: it must be a probability from 0 to 1")
         return Wanted(confidence, f"confidence {confidence:g}")
     if risk is None:
         return Wanted()
     if restricted:
         raise ConfigError(
-            "`risk` was measured with every class possible, so it promises nothing under `only` or `exclude`: pass `confidence`"
+            "`risk` was measured with all classes and cannot be promised with `only` or `exclude`: pass `confidence` instead"
         )
     if calibration is None:
         raise ConfigError(
-            "`risk` needs a run that was calibrated: train with `val=0.1`, or lht calibrate RUN DATA with labelled samples "
+            "`risk` needs a calibrated run: train with `val=0.1`, or run lht calibrate RUN DATA with labelled samples "
             "that it was not trained on"
         )
     return Wanted(calibration.threshold(risk, rule, strict=strict), f"risk {risk:g}{', strict' if strict else ''}")
@@ -216,15 +216,15 @@ def name_all(
     calibration: Calibration | None = None,
     restricted: bool = False,
 ) -> list[Named]:
-    """A batch in names.
+    """A batch of predictions in names.
 
     Args:
-        prediction: decided, calibrated and restricted already.
+        prediction: already calibrated, restricted and decided.
         hierarchy: the tree.
-        sources: what to call each sample.
+        sources: a name for each sample.
         top: candidates per level.
-        rule: by which it was decided.
-        calibration: which was applied.
+        rule: the rule that decided it.
+        calibration: the calibration that was applied.
         restricted: whether only some classes were allowed.
     """
     chosen = prediction.chosen()
@@ -257,7 +257,7 @@ def _name_level(prediction: Prediction, tree: Hierarchy, chosen: Tensor, k: int,
 
 
 def _candidates(log_p: Tensor, score: Tensor, names: Sequence[str], most: int) -> list[tuple[Candidate, ...]]:
-    """For each sample the classes with the highest scores, in order; those whose score is not a number are none."""
+    """For each sample the classes with the highest scores, in order, without those whose score is NaN."""
     order = torch.where(score.isnan(), -torch.inf, score.clamp(min=torch.finfo(score.dtype).min))
     best = order.topk(min(most, order.shape[1]), dim=1)
     real, index = (best.values > -torch.inf).tolist(), best.indices
@@ -273,19 +273,19 @@ def _candidates(log_p: Tensor, score: Tensor, names: Sequence[str], most: int) -
 
 @dataclass(frozen=True)
 class Restriction:
-    """The finest classes that remain possible: a list of species of the region, a subtree, all but what is known to be absent.
+    """The finest classes that remain possible: the species of a region, a subtree, or all but those known to be absent.
 
-    Let A be the finest classes that remain. Every level is conditioned on A: a coarse class c keeps the share of its
-    probability that its remaining descendants have among all of them,
+    Let A be these classes. Every level is conditioned on A: a coarse class c keeps the share of its probability that its
+    remaining descendants have among all of them,
 
         w¹_j = 1 if j ∈ A else 0,    wᵏ_c = Σ_j pᵏ⁻¹_j wᵏ⁻¹_j / Σ_j pᵏ⁻¹_j over the children j of c,    p̃ᵏ ∝ pᵏ wᵏ
 
-    so a class that loses nothing only gains from renormalising, and one with nothing left has probability 0. Where a level is
+    so a class that loses no descendants only gains by normalising, and a class that loses all has probability 0. If a level is
     the sum of the finer one, this is exactly the conditional distribution.
 
     Attributes:
         hierarchy: the tree.
-        allowed: (C_1,) which of its finest classes.
+        allowed: (C_1,) which finest classes remain.
     """
 
     hierarchy: Hierarchy
@@ -293,23 +293,23 @@ class Restriction:
 
     @classmethod
     def parse(cls, hierarchy: Hierarchy, only: Sequence[str] = (), exclude: Sequence[str] = ()) -> Restriction | None:
-        """From names of classes of any level: what is under one of `only`, without what is under one of `exclude`.
+        """From names of classes at any level: everything under `only` except what is under `exclude`.
 
-        A name may be `level/name` where several levels have it, or @FILE for a file with a name on each line.
+        Write `level/name` if several levels have the name, or @FILE for a file with one name per line.
 
         Raises:
-            ConfigError: for a name that no level has, or that several have, or when nothing is left.
+            ConfigError: when no level or several levels have a name, or no class is left.
         """
         if not only and not exclude:
             return None
         allowed = under(hierarchy, only, "`only`") if only else np.ones(hierarchy.sizes[0], dtype=bool)
         allowed &= ~under(hierarchy, exclude, "`exclude`") if exclude else True
         if not allowed.any():
-            raise ConfigError("`only` and `exclude` leave no class that could be answered")
+            raise ConfigError("`only` and `exclude` leave no possible class")
         return cls(hierarchy, allowed)
 
     def apply(self, prediction: Prediction) -> Prediction:
-        """The same prediction, given that one of the remaining classes is the true one; answers are the most probable ones."""
+        """The same prediction, given that one of the remaining classes is true; answers are the most probable classes."""
         tree, log_p = self.hierarchy, prediction.log_probs
         kept = torch.as_tensor(self.allowed, device=log_p[0].device)
         log_w = torch.zeros_like(log_p[0]).masked_fill(~kept, -torch.inf)
@@ -325,13 +325,13 @@ class Restriction:
 
 
 def _normalised(log_p: Tensor, log_w: Tensor) -> Tensor:
-    """p · w over its sum."""
+    """log of p · w, normalised to sum to one."""
     finite = log_p.clamp(min=torch.finfo(log_p.dtype).min / 2)  # all that remains may have had probability 0
     return torch.log_softmax(finite + log_w, dim=1)
 
 
 def under(hierarchy: Hierarchy, names: Sequence[str], flag: str) -> Bools:
-    """(C_1,) which finest classes lie under one of the named classes."""
+    """(C_1,) which finest classes are under one of the named classes."""
     found = np.zeros(hierarchy.sizes[0], dtype=bool)
     for name in read_names(names, flag):
         level, index = find_class(hierarchy, name, flag)
@@ -340,7 +340,7 @@ def under(hierarchy: Hierarchy, names: Sequence[str], flag: str) -> Bools:
 
 
 def read_names(names: Sequence[str], flag: str) -> list[str]:
-    """Names as they are; those of files where they begin with @."""
+    """The names, with @FILE replaced by the names in that file."""
     found: list[str] = []
     for name in names:
         if not name.startswith("@"):
@@ -349,7 +349,7 @@ def read_names(names: Sequence[str], flag: str) -> list[str]:
         try:
             lines = Path(name[1:]).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{flag} {name}: cannot be read as a text with a name on each line ({error})") from None
+            raise DataError(f"{flag} {name}: cannot be read as text with one name per line ({error})") from None
         found += [line.strip() for line in lines if line.strip()]
     return found
 
@@ -363,14 +363,14 @@ def find_class(hierarchy: Hierarchy, name: str, flag: str = "") -> tuple[int, in
     places = [k for k in hierarchy.top_down if name in hierarchy.classes[k]]
     if not places:
         every = [one for names in hierarchy.classes for one in names]
-        raise ConfigError(f"{flag} {name!r}: no level has a class of that name: {suggestion(name, every)}".strip())
+        raise ConfigError(f"{flag} {name!r}: no class has that name: {suggestion(name, every)}".strip())
     if len(places) > 1 and not _same_leaves(hierarchy, name, places):
         ways = " or ".join(f"{hierarchy.levels[k]}/{name}" for k in places)
-        raise ConfigError(f"{flag} {name!r} is a class of several levels: write {ways}".strip())
+        raise ConfigError(f"{flag} {name!r} is a class at several levels: write {ways}".strip())
     return places[0], hierarchy.index(places[0], name)
 
 
 def _same_leaves(hierarchy: Hierarchy, name: str, places: Sequence[int]) -> bool:
-    """Whether the classes of this name are one branch, as where an only child bears its parent's name."""
+    """Whether the classes of this name are one branch, as when an only child has its parent's name."""
     sets = [hierarchy.ancestors(k) == hierarchy.index(k, name) for k in places]
     return all(bool((one == sets[0]).all()) for one in sets)

@@ -1,1 +1,1 @@
-"""The commands of the command line, each a plain function of its options that can be imported and called without it."""
+"""The commands of the command line. Each is a plain function of its options, which can also be imported and called."""

@@ -1,7 +1,7 @@
-"""What commands share: the register they enter themselves in, and small groups of options.
+"""What commands share: their register, and small groups of options.
 
-A command is a function that takes its options and is marked with `@command`. Its file holds the options, the function and what
-is printed; `torchlht.cli` finds every file here. Heavy imports stand inside functions: --help should not wait for them.
+A command is a function that takes its options and is marked with `@command`. Its file holds the options, the function and the
+printing; `torchlht.cli` finds every file here. Heavy imports go inside functions, so that --help does not wait for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Group = Literal["before training", "training", "with a trained model", "many run
 
 
 class Command(NamedTuple):
-    """A command: its options, the function that takes them, what it does in a line, and its heading in `lht --help`."""
+    """A command: its options, the function that takes them, one line about what it does, and its heading in `lht --help`."""
 
     options: type[Any]
     run: Callable[[Any], None]
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[[Any], None])
 
 
 def command(name: str, group: Group) -> Callable[[F], F]:
-    """Decorator: a function is a command. Its argument's type has the options, the first line of its docstring is the help."""
+    """Decorator: register a command. Its argument's type holds the options; the first line of its docstring is the help."""
 
     def enter(function: F) -> F:
         options = next(hint for argument, hint in get_type_hints(function).items() if argument != "return")
@@ -56,23 +56,23 @@ class RuleArgs(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class StrictArgs(Options):
-    """How a promise is counted."""
+    """How errors are counted for a promised risk."""
 
     strict: bool = False
-    """--risk: count validation answers that no label can check as wrong, instead of taking labels to be missing at random."""
+    """--risk: count validation answers that no label can check as wrong, instead of assuming labels are missing by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorArgs(Options):
-    """Where a model is asked."""
+    """Where a model runs."""
 
     accelerator: str = "auto"
-    """Where to compute: cpu, cuda, mps, or auto, which is a GPU where there is one."""
+    """Where to compute: cpu, cuda, mps, or auto, which takes a GPU if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskingArgs(AcceleratorArgs):
-    """Where a model is asked, and what decodes pictures."""
+    """Where a model runs, and how many processes decode pictures."""
 
     workers: int = 0
-    """Processes that decode pictures."""
+    """How many processes decode pictures."""

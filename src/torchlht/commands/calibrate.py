@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CalibrateArgs(AskingArgs, OnErrorArgs):
-    """Fit a run's probabilities to what comes true."""
+    """Calibrate a run's probabilities."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run directory; calibration.json is written into it."""
     data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
-    """Labelled samples that it was not trained on; the run's own validation samples by default."""
+    """Labelled samples that the run was not trained on; its own validation samples by default."""
     split: Split | None = None
-    """Which part of the data; val by default, and all of data that has no validation part."""
+    """Which part of the data; val by default, or everything if the data has no validation part."""
     folds: int | None = None
-    """Without validation samples: train again so many times, each time without one part of the training samples, and learn
-    from what is said of that."""
+    """Without validation samples: train this many more times, each time without one part of the training samples, and
+    calibrate on the parts left out."""
     json: bool = False
-    """Print what was found as JSON."""
+    """Print the calibration as JSON."""
 
 
 @command("calibrate", "with a trained model")
 def run_calibrate(args: CalibrateArgs) -> None:
-    """Fit a run's probabilities to what comes true, on validation samples."""
+    """Calibrate a run's probabilities on validation samples, so that 90 % means right nine times out of ten."""
     from torchlht.answer.calibration import FILE
     from torchlht.answer.model import TREE
     from torchlht.learn.training import calibrate, cross_calibrate
@@ -57,11 +57,11 @@ def run_calibrate(args: CalibrateArgs) -> None:
         print(json.dumps(found.to_dict(tree), indent=1))
         return
     console.say(calibration_text(found, tree))
-    console.say(f"kept in {Path(args.run) / FILE} · next: lht predict {args.run} FILE… --confidence 0.9")
+    console.say(f"saved in {Path(args.run) / FILE} · next: lht predict {args.run} FILE… --confidence 0.9")
 
 
 def calibration_text(found: Calibration, tree: Hierarchy) -> str:
-    """Temperatures, and what can be promised."""
+    """Text for the terminal: temperatures, and the least risk that can be promised."""
     from torchlht.answer.calibration import FEW
 
     few = {k: "" if found.samples[k] >= FEW else " (too few labels)" for k in tree.top_down}

@@ -25,19 +25,19 @@ from torchlht.show.preview import contact_sheet
 
 @dataclass(frozen=True)
 class PreviewArgs(TreeArgs):
-    """A look at a dataset before training."""
+    """Look at a dataset before training."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path | None = None
-    """The contact sheet to write; preview-DATA.png here by default."""
+    """The contact sheet to write; preview-DATA.png in the current folder by default."""
     per_class: int = 6
-    """Pictures of each class."""
+    """Number of pictures per class."""
 
 
 @command("data preview", "before training")
 def run_preview(args: PreviewArgs) -> None:
-    """Count what is in a dataset and draw a contact sheet by class."""
+    """Count the samples of a dataset and draw a contact sheet by class."""
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
     samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
     console.say(f"{args.data}   {terminal.samples_summary(samples)}")
@@ -48,7 +48,7 @@ def run_preview(args: PreviewArgs) -> None:
     for problem in problems[:10]:
         console.say(f"unreadable: {problem.path} ({problem.reason})")
     if problems:
-        console.say(f"{console.plural(len(problems), 'unreadable picture')}; train with --on-error skip to go on without")
+        console.say(f"{console.plural(len(problems), 'unreadable picture')}; train with --on-error skip to leave them out")
     out = args.out or Path(f"preview-{samples.name}.png")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
     console.say(f"contact sheet: {out}")
@@ -56,29 +56,29 @@ def run_preview(args: PreviewArgs) -> None:
 
 @dataclass(frozen=True)
 class PackArgs(OnErrorArgs, TreeArgs):
-    """Pictures into tar files that are read from start to end."""
+    """Pack pictures into tar files."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """What to pack: a folder of pictures, a .csv/.tsv table, shards, `demo`, or a prepared benchmark such as `cub`."""
     out: Path
-    """Folder to write, which must not exist yet: shards-000000.tar, …, index.json and hierarchy.json. `lht train` takes it,
-    and so do readers of WebDataset."""
+    """Folder to write, which must not exist yet: shards-000000.tar, …, index.json and hierarchy.json. `lht train` reads it,
+    and so do WebDataset readers."""
     size: str | None = None
-    """Largest size of a shard, as in 100MB (the default) or 1GB."""
+    """Largest size of a shard, such as 100MB (the default) or 1GB."""
     per_shard: int | None = None
-    """Instead of --size: samples of a shard."""
+    """Number of samples per shard, instead of --size."""
     seed: int = 0
-    """Of the order of the samples, which is mixed."""
+    """Seed for shuffling the samples."""
 
     def _check(self) -> None:
         if self.size is not None and self.per_shard is not None:
-            raise ConfigError("`size` and `per_shard` both say how large a shard is: pass one of them")
+            raise ConfigError("`size` and `per_shard` both set the size of a shard: pass only one")
         self.at_least(1, "per_shard")
 
 
 @command("data pack", "before training")
 def run_pack(args: PackArgs) -> None:
-    """Pack many pictures into tar shards that are read from start to end."""
+    """Pack many pictures into tar files (shards) that are fast to read in sequence."""
     size = None if args.per_shard else parse_size(args.size or "100MB")
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
     samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
@@ -93,35 +93,35 @@ def run_pack(args: PackArgs) -> None:
 
 @dataclass(frozen=True)
 class PrepareArgs:
-    """A benchmark from its official archive."""
+    """Prepare a benchmark from its official archive."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """cub, aircraft, aircraft-perturbed, cars, isic2018, ilsvrc-lowshot, cifar100, fashion-mnist or inat2021; `list` says
-    what each holds and where it is had from."""
+    """cub, aircraft, aircraft-perturbed, cars, isic2018, ilsvrc-lowshot, cifar100, fashion-mnist or inat2021; `list` shows
+    what each holds and where to get it."""
     root: Path | None = None
-    """The folder the archive was unpacked in, or the archive's own. Nothing in it is copied or changed."""
+    """The unpacked archive, or the folder that holds it. Nothing in it is copied or changed."""
     out: Path | None = None
     """Folder for the table and the tree; by default one in the cache, where `lht train NAME` finds them."""
     tree: Literal["default", "published"] = "default"
-    """cub: `published` repeats the error of the tree that published numbers were measured with."""
+    """cub: `published` keeps the error in the tree that the published numbers were measured with."""
     mode: Literal["stale_prior", "renamed", "rewired"] | None = None
-    """aircraft-perturbed: names of families passed around with the old tree for a prior, or without; or models moved."""
+    """aircraft-perturbed: permute the names of families, with the old tree as a prior or without; or move models."""
     seed: int = 0
-    """Of the split of isic2018, and of what aircraft-perturbed changes."""
+    """Seed for the split of isic2018 and for what aircraft-perturbed changes."""
 
 
 @command("data prepare", "before training")
 def run_prepare(args: PrepareArgs) -> None:
-    """Check a benchmark's official archive and make it ready.
+    """Check a benchmark's official archive and prepare it for training.
 
-    Writes its table and tree; or lists the benchmarks.
+    Writes its table and tree. With `list`, prints the benchmarks.
     """
     if args.name == "list":
         console.say(benchmarks_text())
         return
     benchmark = find_benchmark(args.name)
     if args.root is None:
-        raise ConfigError(f"lht data prepare {args.name} needs --root DIR; {benchmark.title} is had from {benchmark.where}")
+        raise ConfigError(f"lht data prepare {args.name} needs --root DIR; get {benchmark.title} from {benchmark.where}")
     done = prepare(args.name, args.root, args.out, tree=args.tree, mode=args.mode, seed=args.seed)
     splits = " · ".join(f"{split} {done.splits[split]:,}" for split in ("train", "val", "test") if split in done.splits)
     console.say(f"{benchmark.title}: {console.plural(sum(done.splits.values()), 'picture')} ({splits})")
@@ -131,7 +131,7 @@ def run_prepare(args: PrepareArgs) -> None:
 
 
 def next_step(args: PrepareArgs, done: Prepared) -> str:
-    """The command that uses what was prepared; one that was not written to the cache is named by its files."""
+    """The command that uses what was prepared; outside the cache, the data is named by its files."""
     files = {path.name: shlex.quote(str(path)) for path in done.written}
     words = ["lht train", args.name if args.out is None else f"{files[done.table.name]} --hierarchy {files[TREE]}"]
     if TARGETS in files:
@@ -143,7 +143,7 @@ def next_step(args: PrepareArgs, done: Prepared) -> str:
 
 
 def benchmarks_text() -> str:
-    """Every benchmark: its levels, how many pictures it has, and where it is had from."""
+    """Every benchmark: its levels, how many pictures it has, and where to get it."""
     width = max(map(len, BENCHMARKS))
     return "\n".join(
         f"{name:<{width}}  {benchmark.describe()}   ({benchmark.describe_splits()})\n"

@@ -23,13 +23,13 @@ class EvaluateArgs(RuleArgs, StrictArgs, AskingArgs, OnErrorArgs):
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run directory, or a model on the hub."""
     data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
-    """What to measure it on; the run's own data by default."""
+    """The data to measure it on; the run's own by default."""
     split: Split = "test"
     """Which part of the data."""
     confidence: str | None = None
-    """Also measure answers rolled up to the deepest class with these calibrated probabilities: 0.5,0.9,0.99."""
+    """Also measure answers rolled up to the deepest class that reaches these calibrated probabilities: 0.5,0.9,0.99."""
     risk: str | None = None
-    """Also measure answers rolled up so far that at most these shares of them are wrong: 0.01,0.05."""
+    """Also measure answers rolled up until at most these shares of them are wrong: 0.01,0.05."""
     json: bool = False
     """Print all metrics as JSON."""
 
@@ -46,9 +46,9 @@ def _shares(name: str, text: str | None) -> list[float]:
     try:
         values = [float(value) for value in (text or "").split(",") if value.strip()]
     except ValueError:
-        raise ConfigError(f"`{name}` is {text!r}: numbers from 0 to 1, separated by commas") from None
+        raise ConfigError(f"`{name}` is {text!r}: pass numbers from 0 to 1, separated by commas") from None
     if not all(0 <= value <= 1 for value in values):
-        raise ConfigError(f"`{name}` is {text!r}: numbers from 0 to 1, separated by commas")
+        raise ConfigError(f"`{name}` is {text!r}: pass numbers from 0 to 1, separated by commas")
     return values
 
 
@@ -76,6 +76,6 @@ def run_evaluate(args: EvaluateArgs) -> None:
     console.say(terminal.metrics_sentence(metrics))
     if "answers" in metrics:
         console.say(
-            "rolled up to the deepest class that is sure enough: share of samples answered at each level, wrong ones of them"
+            "rolled up to the deepest class that is sure enough: share of samples answered at each level, and how many wrongly"
         )
         console.out.print(terminal.answers_table(metrics["answers"]))

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportArgs(StrictArgs):
-    """A run as one file that runs elsewhere."""
+    """Export a run to one file that works without torchlht."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A finished run directory, or a model on the hub."""
     to: Literal["onnx", "torch"] = "onnx"
-    """`onnx`: for onnxruntime and everything else that reads ONNX; `torch`: a torch.export program (.pt2)."""
+    """`onnx`: for onnxruntime and other programs that read ONNX; `torch`: a torch.export program (.pt2)."""
     out: Path | None = None
-    """The file to write; RUN.onnx or RUN.pt2 beside the run by default."""
+    """The file to write; RUN.onnx or RUN.pt2 next to the run by default."""
     confidence: float | None = None
-    """Keep this threshold in the file: answers are then rolled up to the deepest class whose probability reaches it."""
+    """Store this threshold in the file: answers are rolled up to the deepest class whose probability reaches it."""
     risk: float | None = None
-    """Keep the threshold for this share of wrong answers in the file; see `lht predict --help`."""
+    """Store the threshold for this share of wrong answers in the file; see `lht predict --help`."""
 
 
 @command("export", "with a trained model")
 def run_export(args: ExportArgs) -> None:
-    """Write a run as one file, ONNX or torch.export, with all it needs."""
+    """Export a run to one file, ONNX or torch.export, with everything it needs."""
     from torchlht.answer.exported.write import SUFFIXES, export
 
     out = args.out or beside(args.run, SUFFIXES[args.to])
@@ -45,7 +45,7 @@ def run_export(args: ExportArgs) -> None:
 
 
 def beside(run: str, suffix: str) -> Path:
-    """Where a run is exported to: runs/birds to runs/birds.onnx; a model on the hub into the current folder."""
+    """The default file of an export: runs/birds.onnx for runs/birds, the current folder for a model on the hub."""
     folder = Path(run)
     if not folder.is_dir():
         return Path(folder.name + suffix)
@@ -54,13 +54,13 @@ def beside(run: str, suffix: str) -> Path:
 
 
 def summary(written: Written) -> str:
-    """The file in a line."""
+    """One line about the exported file."""
     threshold = written.metadata["threshold"]
     parts = [
         f"{written.path}",
         f"{written.path.stat().st_size / 1e6:.1f} MB",
         Hierarchy.from_dict(written.metadata["hierarchy"]).describe(),
-        f"probabilities as in the run to {written.difference:.0e}",
+        f"probabilities agree with the run to {written.difference:.0e}",
         "calibrated" if written.metadata["calibration"] else "not calibrated",
         f"threshold {threshold['value']:.3g} ({threshold['promise']})" if threshold else "no threshold",
     ]

@@ -40,7 +40,7 @@ def run_hierarchy_show(args: HierarchyArgs) -> None:
 
 @command("hierarchy check", "before training")
 def run_hierarchy_check(args: HierarchyArgs) -> None:
-    """List every fault of a tree of classes."""
+    """List every problem in a tree of classes."""
     try:
         tree = read_hierarchy(args)
     except HierarchyError as error:

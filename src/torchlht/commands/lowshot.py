@@ -9,7 +9,7 @@ from torchlht.lab.options import LowshotArgs
 
 @command("lowshot", "many runs")
 def run_lowshot(args: LowshotArgs) -> None:
-    """Tell new classes from a few examples each, with features trained on other classes."""
+    """Recognise new classes from a few examples each, with features trained on other classes."""
     from torchlht.lab.lowshot.results import shown
     from torchlht.lab.lowshot.running import lowshot
 

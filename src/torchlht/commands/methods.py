@@ -19,19 +19,19 @@ CUB = Path(__file__).parents[1] / "trees" / "cub.json"
 
 @dataclass(frozen=True)
 class MethodsArgs:
-    """The methods that can be trained."""
+    """List the methods."""
 
     pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
-    """Only names that match, such as lht*; a single one is shown with its options."""
+    """Only methods whose name matches, such as lht*; a single match is shown with its options."""
     hierarchy: Path | None = None
-    """The tree to count parameters for; that of CUB-200-2011 (13 orders, 38 families, 200 species) by default."""
+    """The tree to count parameters for; CUB-200-2011 (13 orders, 38 families, 200 species) by default."""
     in_features: int = 2048
-    """Width of the features to count parameters for; 2048 is a ResNet-50's."""
+    """Width of the features to count parameters for; 2048 is that of a ResNet-50."""
 
 
 @command("methods", "before training")
 def run_methods(args: MethodsArgs) -> None:
-    """List the methods: what each is, its size, its origin, its options."""
+    """List the methods with their size, their paper and their options."""
     from torchlht.heads.method import aliases_of, find_method, list_methods
     from torchlht.heads.prediction import RULES
 
@@ -59,13 +59,13 @@ def run_methods(args: MethodsArgs) -> None:
 
 
 def parameters(name: str, tree: Hierarchy, in_features: int) -> str:
-    """How many numbers a method learns on a tree."""
+    """A method's number of parameters on a tree, such as "1.23 M"."""
     from torchlht.heads.method import create_method
 
     try:
         return f"{create_method(name, in_features, tree).parameter_count() / 1e6:.2f} M"
     except ConfigError:
-        return "–"  # it does not take such a tree
+        return "–"  # it does not support this tree
 
 
 def one_method(name: str, tree: Hierarchy, in_features: int) -> str:

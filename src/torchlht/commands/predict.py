@@ -34,25 +34,25 @@ class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
     """Predict classes at every level."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A run directory, a model on the hub, or what `lht export --to onnx` wrote."""
+    """A run directory, a model on the hub, or a file written by `lht export --to onnx`."""
     inputs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")] = field(default_factory=list)
-    """Pictures, folders, patterns; a table, shards or `demo` (their test pictures); for a model on features, .npz files with
-    `x`."""
+    """Pictures, folders or patterns; a table, shards or `demo` (their test pictures); for a model on features, .npz files
+    with `x`."""
     format: Literal["table", "csv", "json"] = "table"
     """How to print the answers."""
     confidence: float | None = None
     """Answer with the deepest class whose probability reaches this, such as 0.9."""
     risk: float | None = None
-    """Answer as deep as possible while at most this share of answers is wrong, such as 0.05: the threshold comes from
+    """Answer as deep as possible while at most this share of answers is wrong, such as 0.05. The threshold comes from
     validation samples, see `lht calibrate`."""
     only: str | None = None
-    """Only these classes are possible: names of any level, separated by commas, or @FILE with a name on each line."""
+    """Allow only these classes: names at any level, separated by commas, or @FILE with one name per line."""
     exclude: str | None = None
-    """These classes are impossible; likewise."""
+    """Rule out these classes, given in the same way."""
     top: int = 1
-    """Candidates per level."""
+    """Number of candidates per level."""
     limit: int | None = None
-    """Only the first so many."""
+    """Predict only this many inputs, from the first."""
 
     def _check(self) -> None:
         self.at_least(1, "top")
@@ -78,7 +78,7 @@ BATCH = 64  # samples at a time, by one of the processes that predict together
 def run_predict(args: PredictArgs) -> None:
     """Predict classes at every level for pictures, folders or features.
 
-    Processes share the work; the first one prints.
+    Several processes share the work; the first one prints.
     """
     from torchlht.answer.named import wanted
     from torchlht.data.sources.embeddings import read_features
@@ -88,7 +88,7 @@ def run_predict(args: PredictArgs) -> None:
     restricted = bool(args.only or args.exclude)
     asked = wanted(args.confidence, args.risk, args.rule, model.calibration, restricted=restricted, strict=args.strict)
     if asked.promise is None and not restricted:
-        asked = model.wanted  # an exported model may bring a threshold along
+        asked = model.wanted  # an exported model may carry its own threshold
     if model.preprocess is None:
         files: list[Any] = [read_features(Path(str(file)))[: args.limit] for file in expand(args.inputs, want_images=False)]
     else:
@@ -140,7 +140,7 @@ class Processes:
 def predict_blocks(
     processes: Processes, model: Predictor, blocks: Sequence[tuple[Any, int]], how: dict[str, Any]
 ) -> tuple[list[Named], list[Problem]]:
-    """Answers, and pictures that cannot be read, in the order of the inputs. Processes take blocks in turn.
+    """Answers, and unreadable pictures, in the order of the inputs. Processes take blocks in turn.
 
     Args:
         processes: those that share the work.
@@ -161,7 +161,7 @@ def predict_blocks(
 
 
 def load_predictor(name: str) -> Predictor:
-    """A run, or a file that a run was exported to."""
+    """Load a run, or a file exported from one."""
     from torchlht.answer.exported.read import READERS, read_exported
     from torchlht.answer.model import Model
 
@@ -169,7 +169,7 @@ def load_predictor(name: str) -> Predictor:
 
 
 def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
-    """Pictures, or files of features, named by paths, folders, patterns and datasets, in order."""
+    """The pictures, or files of features, that paths, folders, patterns and datasets name, in order."""
     from torchlht.data.pictures import is_image, picture_at
     from torchlht.data.places import as_place
 
@@ -215,10 +215,10 @@ def test_pictures(name: str) -> list[Picture]:
 
 
 def print_table(found: Sequence[Named], asked: Wanted) -> None:
-    """A row per sample: a column per level, runners-up below each other; with a threshold, the answer and the way to it."""
+    """One row per sample, one column per level, runners-up below; with a threshold, the answer and the classes above it."""
     if not found:
         return
-    folder = os.path.commonpath([str(Path(named.source).parent) for named in found])  # a table has no room for it
+    folder = os.path.commonpath([str(Path(named.source).parent) for named in found])  # not shown: a table has no room
     table = Table("file", *(["answer", "and beyond"] if asked.promise else [level.level for level in found[0].levels]))
     for named in found:
         if asked.promise:
@@ -232,7 +232,7 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
 
 
 def answer_texts(answer: Answer) -> tuple[str, str]:
-    """An answer in two cells: the class and its level, with what is above it; and what it could be below that."""
+    """Two cells: the answer with its level and the classes above it; and the candidates below it."""
     could_be = ", ".join(f"{c.label} {c.probability:.0%}" for c in answer.runners_up)
     beyond = f"{answer.undecided}: {could_be}" if answer.undecided else ""
     if answer.probability is None:
@@ -242,7 +242,7 @@ def answer_texts(answer: Answer) -> tuple[str, str]:
 
 
 def print_csv(found: Sequence[Named], asked: Wanted) -> None:
-    """A row per sample: file, answer, then label and probability per level, numbered when there are runners-up."""
+    """One row per sample: file, answer, then label and probability per level, numbered if there are runners-up."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if not found:
         return

@@ -15,26 +15,26 @@ from torchlht.vocabulary import Split
 
 @dataclass(frozen=True)
 class ReportArgs(AskingArgs):
-    """A page about a run."""
+    """Write a page about a run."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A finished run directory."""
     compare: tuple[str, ...] = ()
-    """Other runs on the same tree to stand beside it, such as a baseline."""
+    """Other runs on the same tree to compare with, such as a baseline."""
     out: Path | None = None
     """Folder for report.html and the pictures; RUN/report by default."""
     split: Split = "test"
-    """The samples it is about."""
+    """The samples to report on."""
     images: int = 6
-    """How many pictures Grad-CAM looks at, and worst mistakes are shown."""
+    """How many pictures to explain with Grad-CAM, and how many of the worst mistakes to show."""
     attributes: Path | None = None
-    """Attributes of the finest classes, a line of numbers each, or the folder CUB_200_2011; found by itself beside a prepared
-    CUB."""
+    """Attributes of the finest classes, one line of numbers each, or the folder CUB_200_2011; found automatically next to a
+    prepared CUB."""
 
 
 @command("report", "with a trained model")
 def run_report(args: ReportArgs) -> None:
-    """Write a page about a run: figures, mistakes, what it looks at."""
+    """Write a page about a run: figures, mistakes, and where in a picture it looks."""
     from torchlht.show.page import report
 
     made = report(

@@ -19,7 +19,7 @@ from torchlht.lab.reproduction.experiments import Experiment, list_experiments
 
 @dataclass(frozen=True)
 class ReproduceListArgs:
-    """What there is to reproduce."""
+    """List what can be reproduced."""
 
     pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
     """Only names that match, such as *cub*."""
@@ -36,7 +36,7 @@ def run_reproduce(args: ReproduceArgs) -> None:
 
 
 def shown(out: Path) -> Iterator[Table | str]:
-    """table.md for the terminal: its table as a table, the rest but for pictures and code as it is."""
+    """table.md for the terminal: its table drawn, its text as it is, without pictures and code."""
     lines = (out / "table.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("|")]
     if rows:
@@ -48,7 +48,7 @@ def shown(out: Path) -> Iterator[Table | str]:
             table.add_row(*row)
         yield table
     yield from (line for line in lines if line and not line.startswith(("|", "```", "$", "# ", "![")))
-    yield f"kept in {out}: {', '.join(path.name for path in sorted(out.iterdir()) if path.is_file())}"
+    yield f"saved in {out}: {', '.join(path.name for path in sorted(out.iterdir()) if path.is_file())}"
 
 
 @command("reproduce list", "many runs")
@@ -56,7 +56,7 @@ def run_list(args: ReproduceListArgs) -> None:
     """List every table and figure of the paper that can be run again."""
     found = list_experiments(args.pattern)
     if not found:
-        raise ConfigError(f"no experiment has a name like {args.pattern!r}; lht reproduce list shows them all")
+        raise ConfigError(f"no experiment matches {args.pattern!r}; lht reproduce list shows them all")
     table = Table(box=None, pad_edge=False)
     for name in ("name", "what", "data", "runs full / small"):
         table.add_column(name, no_wrap=name in ("name", "data"), justify="right" if name.startswith("runs") else "left")

@@ -17,7 +17,7 @@ def run_train(args: TrainArgs) -> None:
     from torchlht.learn.training import train
 
     run = train(args)
-    if getattr(rank_zero_only, "rank", 0):  # of several processes, the first speaks
+    if getattr(rank_zero_only, "rank", 0):  # only the first process prints
         return
     metrics = read_metrics(run)
     rule = metrics["selection"]
@@ -26,6 +26,6 @@ def run_train(args: TrainArgs) -> None:
         console.out.print(terminal.metrics_table(metrics))
         console.say(terminal.metrics_sentence(metrics))
         chosen += ", measured on test samples"
-    console.say(f"{chosen} · kept in {run}")
+    console.say(f"{chosen} · saved in {run}")
     inputs = "demo --limit 5" if args.data == "demo" else "FILE…"
     console.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")

@@ -1,1 +1,1 @@
-"""Pictures or features with their labels: where they come from, what is hidden, and how they become batches."""
+"""Pictures or features with their labels: reading them, hiding labels, and making batches."""

@@ -1,6 +1,6 @@
-"""Batches: which samples come when, how they are fetched, and how a picture becomes a tensor.
+"""Batches: the order of samples, loading them, and turning a picture into a tensor.
 
-That has three stages, so that the expensive one can be kept in memory:
+A picture passes three stages; the result of the expensive one can stay in memory:
 
     decode     picture → uint8 (3, h, w), resized       deterministic, the same for training and evaluation
     crop       → uint8 (3, size, size)                  random crop and flip in training, the centre otherwise
@@ -35,11 +35,11 @@ INTERPOLATION = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampl
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How pictures become tensors. Kept in a run's configuration, so that predicting does what training did.
+    """How pictures become tensors. Stored in a run's configuration, so that prediction does the same as training.
 
     Attributes:
-        size: side of the square the network sees, in pixels.
-        resize: pixels of the shorter side before cropping, or of both sides with `stretch`.
+        size: side of the network's square input, in pixels.
+        resize: shorter side before cropping, in pixels; both sides with `stretch`.
         mean, std: per channel, on a scale of 0 to 1.
         interpolation: `bilinear` or `bicubic`.
         stretch: ignore the aspect ratio when resizing, as the paper does.
@@ -65,14 +65,14 @@ class Preprocess:
         return cls(**kept)
 
     def resized(self, size: int) -> Preprocess:
-        """The same for another input size, with the margin for cropping in proportion."""
+        """The same for another input size, with `resize` in proportion."""
         if size < 8:
-            raise ConfigError(f"`image_size` is {size}: at least 8 pixels are needed")
+            raise ConfigError(f"`image_size` is {size}: it must be at least 8 pixels")
         return replace(self, size=size, resize=round(size * self.resize / self.size))
 
 
 def paper_preprocess(size: int) -> Preprocess:
-    """The published recipe: 550 px stretched, cropped to 448 with 8 px of padding, mean = std = 0.5; else resize only."""
+    """The published recipe: stretch to 550 px, crop to 448 with 8 px of padding, mean = std = 0.5; else resize only."""
     if size == 448:
         half = (0.5, 0.5, 0.5)
         return Preprocess(size=448, resize=550, mean=half, std=half, stretch=True, padding=8)
@@ -80,7 +80,7 @@ def paper_preprocess(size: int) -> Preprocess:
 
 
 def decode(source: Picture | str | Path | Image.Image, spec: Preprocess) -> Tensor:
-    """A picture, one at an address or one of PIL, resized: uint8 (3, h, w)."""
+    """Read and resize a picture, an address or a PIL image: uint8 (3, h, w)."""
     image = to_rgb(source) if isinstance(source, Image.Image) else open_image(source)
     if spec.stretch:
         target = (spec.resize, spec.resize)
@@ -93,13 +93,13 @@ def decode(source: Picture | str | Path | Image.Image, spec: Preprocess) -> Tens
 
 
 def centre_crop(image: Tensor, spec: Preprocess) -> Tensor:
-    """The middle of a picture: (3, size, size)."""
+    """The centre of a picture: (3, size, size)."""
     top, left = (image.shape[1] - spec.size) // 2, (image.shape[2] - spec.size) // 2
     return image[:, top : top + spec.size, left : left + spec.size]
 
 
 def random_crop(image: Tensor, spec: Preprocess, rng: np.random.Generator) -> Tensor:
-    """Anywhere in a picture, mirrored half of the time: (3, size, size)."""
+    """A random part of a picture, mirrored half of the time: (3, size, size)."""
     if spec.padding:
         image = torch.nn.functional.pad(image, [spec.padding] * 4)
     top = rng.integers(image.shape[1] - spec.size + 1)
@@ -109,9 +109,9 @@ def random_crop(image: Tensor, spec: Preprocess, rng: np.random.Generator) -> Te
 
 
 def normalise(images: Tensor, spec: Preprocess) -> Tensor:
-    """uint8 (B, 3, size, size) to float32, per-channel standardised."""
+    """uint8 (B, 3, size, size) to float32, standardised per channel."""
     mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (spec.mean, spec.std))
-    return images.to(torch.float32, copy=True).sub_(mean).div_(std)  # in one piece of memory: making more costs as much
+    return images.to(torch.float32, copy=True).sub_(mean).div_(std)  # in place: allocating again would cost as much
 
 
 Batch = tuple[Tensor, Tensor]
@@ -122,7 +122,7 @@ RAM_LIMIT = 2 * 2**30  # decoded pictures are kept in memory up to this many byt
 
 
 class FeatureSet(Dataset[Batch]):
-    """Features with their labels, fetched a batch at a time."""
+    """Features with their labels, loaded one batch at a time."""
 
     def __init__(self, x: Tensor, labels: Tensor) -> None:
         self.x, self.labels = x, labels
@@ -135,7 +135,7 @@ class FeatureSet(Dataset[Batch]):
         """Features are not augmented."""
 
     def view(self, *_: int) -> FeatureSet:
-        """See `ImageSet.view`; features look the same every time."""
+        """The set itself: features have only one view."""
         return self
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
@@ -143,19 +143,19 @@ class FeatureSet(Dataset[Batch]):
         return self.x[index], self.labels[index]
 
     def as_input(self, x: Tensor) -> Tensor:
-        """See `ImageSet.as_input`; features are ready."""
+        """The features themselves: a network takes them as they are."""
         return x
 
 
 class ImageSet(Dataset[Batch]):
-    """Pictures with their labels. Small collections are decoded once and kept.
+    """Pictures with their labels. Small collections are decoded once and kept in memory.
 
     Args:
         images: the pictures.
         labels: (N, K).
         spec: how they become tensors.
         augment: whether crops are random.
-        streamed: whether they lie in shards that are read from start to end; batches then come from `stream_batches`.
+        streamed: whether they are in shards that are read from start to end; batches then come from `stream_batches`.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class ImageSet(Dataset[Batch]):
         self.images, self.labels, self.spec, self.augment = list(images), labels, spec, augment
         self.seed, self.epoch = 0, 0
         self.streamed = streamed
-        self.unreadable: list[Problem] | None = None  # where there is a list, pictures that cannot be read go there
+        self.unreadable: list[Problem] | None = None  # if it is a list, unreadable pictures are added to it
         self.in_memory = not streamed and 3 * spec.resize**2 * 4 // 3 * len(self.images) <= RAM_LIMIT
         self._kept: list[Tensor] | None = None
         self._planned: Sequence[Sequence[int]] = ()
@@ -172,21 +172,21 @@ class ImageSet(Dataset[Batch]):
 
     @functools.cached_property
     def shards(self) -> list[Ints]:
-        """The positions of the pictures of each shard, in the order in which they lie."""
+        """The positions of the pictures of each shard, in file order."""
         return lying(self.images)
 
     def __len__(self) -> int:
         return len(self.images)
 
     def set_epoch(self, seed: int, epoch: int) -> None:
-        """Augmentation of a sample depends on the seed, the epoch and the sample alone, so a resumed run repeats it."""
+        """Set the augmentation. It depends on seed, epoch and sample alone, so a resumed run repeats it."""
         self.seed, self.epoch = seed, epoch
 
     def view(self, *moment: int) -> ImageSet:
-        """The same pictures as they are; or, given a seed and an epoch, in another augmentation than in that epoch's steps."""
+        """The same pictures without augmentation; or, given a seed and an epoch, with another one than in that epoch."""
         self._decode_all()
         other = copy.copy(self)
-        other.streamed = False  # in another order than that of the shards
+        other.streamed = False  # its order differs from that of the shards
         other.augment = self.augment and bool(moment)
         if moment:
             other.set_epoch(moment[0], -1 - moment[1])
@@ -199,7 +199,7 @@ class ImageSet(Dataset[Batch]):
         return torch.stack([crop for _, crop in found]) if found else empty, self.labels[[i for i, _ in found]]
 
     def _tried(self, i: int) -> Tensor | None:
-        """A picture, or None where it cannot be read and that is only to be noted."""
+        """A picture, or None if it cannot be read and unreadable pictures are only collected."""
         try:
             return self._cropped(i)
         except DataError as error:
@@ -209,7 +209,7 @@ class ImageSet(Dataset[Batch]):
             return None
 
     def as_input(self, x: Tensor) -> Tensor:
-        """What a network takes, from what was fetched; made on arrival, as bytes travel between processes at less cost."""
+        """The network's input, from a loaded batch. Converted here, as bytes are cheaper to send between processes."""
         return normalise(x, self.spec)
 
     def _cropped(self, i: int) -> Tensor:
@@ -220,7 +220,7 @@ class ImageSet(Dataset[Batch]):
         return random_crop(image, self.spec, np.random.default_rng(moment))
 
     def plan(self, batches: Sequence[Sequence[int]]) -> None:
-        """What will be asked for, in this order, by this process or by workers that take turns."""
+        """Announce the batches to come, in order; this process or its workers, in turns, will load them."""
         self._planned, self._reader = batches, None
 
     def _stream(self) -> ShardReader:
@@ -254,7 +254,7 @@ def sample_set(
     augment: bool = False,
     streamed: bool = False,
 ) -> SampleSet:
-    """Features where there are any, else pictures, as something batches can be fetched from."""
+    """A set to load batches from: of features if there are any, else of pictures."""
     y = torch.from_numpy(labels)
     if x is not None:
         return FeatureSet(torch.from_numpy(x), y)
@@ -269,7 +269,7 @@ def members(data: SampleSet, level: int, label: int) -> list[int]:
 
 
 def set_batches(data: SampleSet, batch_size: int, *, seed: int, epoch: int, drop_last: bool = False) -> list[list[int]]:
-    """The batches of one epoch over a set: in the order of its shards where they are streamed, else as `epoch_batches`."""
+    """The batches of one epoch over a set: by `stream_batches` if it is streamed, else by `epoch_batches`."""
     if isinstance(data, ImageSet) and data.streamed:
         return stream_batches(data.shards, batch_size, seed=seed, epoch=epoch, drop_last=drop_last)
     return epoch_batches(len(data), batch_size, seed=seed, epoch=epoch, drop_last=drop_last)
@@ -285,7 +285,7 @@ def epoch_batches(n: int, batch_size: int, *, seed: int, epoch: int, drop_last: 
 
 
 def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) -> Iterator[Batch]:
-    """Fetch these batches in order; pictures on disk are decoded ahead by worker processes."""
+    """Load these batches in order; worker processes decode pictures on disk ahead."""
     if isinstance(data, ImageSet) and data.streamed:
         data.plan(batches)
         workers = workers_for(lanes_of(len(data.shards)), workers)
@@ -294,12 +294,12 @@ def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) ->
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=_as_is,
         num_workers=0 if data.in_memory else workers,
-        generator=torch.Generator(),  # else it draws a number from everybody's, whenever it happens to start
+        generator=torch.Generator(),  # else it draws from the global generator when it starts
     )
     try:
         for x, labels in loader:
             yield data.as_input(x), labels
-    except DataError as error:  # what a worker says comes with its traceback; the sentence is at the end
+    except DataError as error:  # a worker's error comes with its traceback; the message is the last line
         raise DataError(str(error).strip().splitlines()[-1].removeprefix("torchlht.errors.DataError: ")) from error
 
 

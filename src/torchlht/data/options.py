@@ -1,6 +1,6 @@
-"""Groups of options that say which samples there are: how data is read, split, masked and made faulty on purpose.
+"""Groups of options for samples: how data is read, split, masked and perturbed.
 
-A command's options inherit the groups it needs, so that an option is declared, explained and checked once. Quick to import.
+A command's options inherit the groups it needs, so each option is declared, explained and checked once. Quick to import.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def refuse(wrong: bool, sentence: str) -> None:
-    """Raise ConfigError with a sentence when something is wrong."""
+    """Raise ConfigError with this sentence if `wrong`."""
     if wrong:
         raise ConfigError(sentence)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all groups share: each checks its own fields in `_check`, and a file has them as plain values."""
+    """Base of all groups: each checks its own fields in `_check` and converts to plain values for files."""
 
     def __post_init__(self) -> None:
         for group in reversed(type(self).__mro__):
@@ -35,17 +35,17 @@ class Options:
                 vars(group)["_check"](self)
 
     def at_least(self, least: int, *names: str) -> None:
-        """Raise ConfigError for a number that is given and lower."""
+        """Raise ConfigError if one of these options is given and lower than `least`."""
         for name in names:
             value = getattr(self, name)
-            rule = f"at least {least}" if least else "it must not be negative"
+            rule = f"it must be at least {least}" if least else "it must not be negative"
             refuse(value is not None and value < least, f"`{name}` is {value}: {rule}")
 
     def below_one(self, what: str, *names: str) -> None:
-        """Raise ConfigError for a number that is given and not from 0 to below 1; `what` it is, such as a share."""
+        """Raise ConfigError if one of these options is given and not from 0 to below 1; `what` it is, such as "a share"."""
         for name in names:
             value = getattr(self, name)
-            refuse(value is not None and not 0 <= value < 1, f"`{name}` is {value}: {what} from 0 to below 1")
+            refuse(value is not None and not 0 <= value < 1, f"`{name}` is {value}: it must be {what} from 0 to below 1")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a file."""
@@ -53,13 +53,13 @@ class Options:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`. Keys of other groups are passed over, and one that is missing has its default."""
+        """The inverse of `to_dict`. Keys of other groups are ignored, missing ones take their default."""
         known = {name: values[name] for name in (f.name for f in dataclasses.fields(cls)) if name in values}
         return cls(**{name: _unplain(known[name], hint) for name, hint in get_type_hints(cls).items() if name in known})
 
 
 def plain(value: Any) -> Any:
-    """A value as configuration files have it."""
+    """A value as stored in configuration files."""
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, Path) else value
@@ -73,12 +73,12 @@ def _unplain(value: Any, hint: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeArgs(Options):
-    """The tree that data is read with."""
+    """The tree to read data with."""
 
     hierarchy: Path | None = None
-    """A tree to read the data with (.csv, .json, .yaml); by default it is put together from the data."""
+    """A tree to read the data with (.csv, .json, .yaml); by default the tree is taken from the data."""
     levels: str | None = None
-    """Level names coarse → fine, as in order,family,species: they choose a table's columns and name a folder's levels."""
+    """Level names coarse → fine, such as order,family,species: they choose a table's columns and name a folder's levels."""
 
     def level_names(self) -> list[str] | None:
         """`levels` as a list, coarse → fine."""
@@ -87,24 +87,24 @@ class TreeArgs(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class OnErrorArgs(Options):
-    """What cannot be read."""
+    """Unreadable pictures."""
 
     on_error: OnError = "refuse"
-    """What to do about pictures that cannot be read."""
+    """What to do if pictures cannot be read: refuse the data, or skip them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskArgs(Options):
-    """How labels are hidden. Which share of them is another matter: a command has one, or several."""
+    """How labels are hidden. Commands add the share of labels to hide."""
 
     mask_levels: int = 1
     """How many of the finest levels --mask hides."""
     mask_rounding: Rounding = "nominal"
-    """How many labels a class keeps: `nominal` round, `lht` int + 1, `hrn` ceil."""
+    """How to round the number of labels a class keeps: `nominal` round, `lht` int + 1, `hrn` ceil."""
     mask_minimum: int = 1
-    """Labels kept in every class whatever --mask."""
+    """Keep at least this many labels in every class, whatever --mask is."""
     mask_seed: int | None = None
-    """Which labels are hidden; the run's seed by default."""
+    """Seed for choosing the labels to hide; --seed by default."""
 
     def _check(self) -> None:
         self.mask_of(0.0, 0)
@@ -119,25 +119,25 @@ class MaskArgs(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FaultArgs(Options):
-    """Faults made on purpose."""
+    """Faults added on purpose, to measure their effect."""
 
     perturb: Perturb = "none"
-    """Perturb the tree, to measure what that does. Finest classes under wrong parents: `rewired`, labels follow; `stale`, in
-    the tree alone. Names exchanged at the second finest level: `renamed`, in tree and labels; `stale_prior`, in the labels
-    alone."""
+    """Perturb the tree, to measure the effect. `rewired` and `stale` put finest classes under wrong parents: in tree and
+    labels, or in the tree alone. `renamed` and `stale_prior` swap names at the second finest level: in tree and labels, or
+    in the labels alone."""
     perturb_share: float = 0.0
     """Share of the classes that --perturb moves or renames."""
     prior: Path | None = None
-    """A tree that methods are given as the known one although the labels have another: the same levels and classes, other
-    parents. For trees that went out of date, and for measuring what a wrong tree costs."""
+    """Give methods this tree although the labels follow another: the same levels and classes, other parents. For trees that are
+    out of date, and for measuring the cost of a wrong tree."""
     label_noise: float = 0.0
-    """Share of the training samples without a finest label whose other labels are replaced by wrong ones."""
+    """Share of the training samples without a finest label whose other labels are made wrong."""
 
     def _check(self) -> None:
         self.faults_of(0)
 
     def faults_of(self, seed: int) -> Faults | None:
-        """The faults that are asked for, in a run with this seed; what makes them is installed as a plugin."""
+        """The faults to add in a run with this seed, or None. An installed plugin makes them."""
         from torchlht.plugins import plugins
 
         if self.perturb == "none" and not self.perturb_share and not self.label_noise:
@@ -153,9 +153,9 @@ class SplitArgs(Options):
     """What is set aside."""
 
     test_share: float = 0.2
-    """Share set aside for testing when the data has no test part of its own."""
+    """Share of the samples set aside for testing if the data has no test part."""
     select: Select = "last"
-    """Which epoch is kept: the last, or the best mean accuracy on validation samples. Never anything on test samples."""
+    """Which epoch to keep: the last, or that with the best mean accuracy on validation samples. Test samples never decide."""
     val: float | None = None
     """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
 
@@ -175,12 +175,12 @@ class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
     mask: float = 0.0
     """Hide the finest label on this share of the training samples, class by class."""
     fold: str | None = None
-    """Instead of --val: set aside one of N equal parts of the training samples, as in 2/5, so that N runs cover them all."""
+    """Instead of --val: set aside one of N equal parts of the training samples, such as 2/5, so that N runs cover them all."""
     seed: int = 0
-    """Of initial weights, order, augmentation and, unless --mask-seed says otherwise, the mask."""
+    """Seed for initial weights, order, augmentation and, unless --mask-seed is given, the mask."""
 
     def _check(self) -> None:
-        refuse(bool(self.fold and self.val), "`fold` and `val` both set validation samples aside: pass one of them")
+        refuse(bool(self.fold and self.val), "`fold` and `val` both set validation samples aside: pass only one")
         self.make_mask()  # checks its own options
         self.fold_numbers()
 
@@ -189,14 +189,14 @@ class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
         return self.mask_of(self.mask, self.seed)
 
     def make_faults(self) -> Faults | None:
-        """The faults these options ask for, if any."""
+        """The faults these options describe, or None."""
         return self.faults_of(self.seed)
 
     def fold_numbers(self) -> tuple[int, int] | None:
-        """`fold` as the number of a part, from 0, and how many there are."""
+        """`fold` as the number of the part, from 0, and the number of parts."""
         if self.fold is None:
             return None
         part, slash, parts = self.fold.partition("/")
         if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts) and int(parts) > 1):
-            raise ConfigError(f"`fold` is {self.fold!r}: a part of several, as in 2/5")
+            raise ConfigError(f"`fold` is {self.fold!r}: pass a part and the number of parts, such as 2/5")
         return int(part) - 1, int(parts)

@@ -1,4 +1,4 @@
-"""`lht data pack`: pictures from anywhere into shards, so that many of them can be read from the start of a file to its end."""
+"""`lht data pack`: pack pictures from any source into shards, which are read from start to end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from torchlht.errors import ConfigError, DataError
 from torchlht.files import write_json
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-Dealt = tuple[int, int, str, bytes]  # the number of a shard, a sample in it, how the picture's name ends, and its bytes
-LONGEST = 60  # characters of a sample's own name in the tar, where 100 have room
+Dealt = tuple[int, int, str, bytes]  # shard number, sample, suffix of the picture, its bytes
+LONGEST = 60  # characters of a sample's name in the tar, which has room for 100
 
 
 def parse_size(text: str) -> int:
@@ -31,28 +31,28 @@ def parse_size(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     size = int(float(found[1]) * UNITS[found[2].upper()]) if found and found[2].upper() in UNITS else 0
     if size < 1:
-        raise ConfigError(f"`size` is {text!r}: a number of bytes, as in 100MB or 1GB")
+        raise ConfigError(f"`size` is {text!r}: pass a number of bytes, such as 100MB or 1GB")
     return size
 
 
 def pack(samples: Samples, out: Path, *, size: int | None = None, per_shard: int | None = None, seed: int = 0) -> list[Path]:
-    """Write shards, their index and the tree into a new folder, whole or not at all; gives the shards.
+    """Write shards, their index and the tree into a new folder, completely or not at all; returns the shards.
 
-    Samples are mixed, each split in shards of its own, in an order that depends on their keys and the seed alone.
+    Samples are shuffled, in an order that depends on their keys and the seed alone. Each split has its own shards.
 
     Args:
         samples: pictures.
-        out: the folder; it must not exist yet, or be empty.
-        size: bytes that a shard has at most, unless a single picture is larger.
-        per_shard: samples of a shard, instead.
-        seed: of the order.
+        out: the folder; it must be empty or not exist yet.
+        size: most bytes per shard, unless a single picture is larger.
+        per_shard: samples per shard, instead of `size`.
+        seed: seed of the order.
     """
     if samples.images is None:
-        raise DataError(f"{samples.name}: features are one file already; lht data pack is for pictures")
+        raise DataError(f"{samples.name}: features are already one file; lht data pack is for pictures")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out}: exists and is not empty; choose another `out`")
     beside = out.with_name(f".{out.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)  # of a packing that was killed
+    shutil.rmtree(beside, ignore_errors=True)  # left by a killed run
     beside.mkdir(parents=True)
     try:
         dealt = itertools.groupby(_dealt(samples, size, per_shard, seed), key=itemgetter(0))
@@ -66,7 +66,7 @@ def pack(samples: Samples, out: Path, *, size: int | None = None, per_shard: int
 
 
 def _dealt(samples: Samples, size: int | None, per_shard: int | None, seed: int) -> Iterator[Dealt]:
-    """The samples in their order, read one after the other, and dealt to shards."""
+    """The samples in their new order, read one by one and dealt to shards."""
     assert samples.images is not None
     shard = -1
     for split in SPLITS:
@@ -74,7 +74,7 @@ def _dealt(samples: Samples, size: int | None, per_shard: int | None, seed: int)
         held = filled = 0
         for i in ranked:
             end, data = content(samples.images[i])
-            needed = len(data) + 4 * BLOCK  # two headers, the labels, and what fills the last block
+            needed = len(data) + 4 * BLOCK  # two headers, the labels, and padding of the last block
             if not held or held == per_shard or (size is not None and filled + needed > size):
                 shard, held, filled = shard + 1, 0, 0
             held, filled = held + 1, filled + needed
@@ -98,7 +98,7 @@ def _write(samples: Samples, part: Iterable[Dealt], file: Path) -> Shard:
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> TarMember:
-    """Append a file that says nothing of when and by whom it was written; gives where it lies."""
+    """Append a file without date and owner; returns its place."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
     place = TarMember(Path(name), tar.offset + BLOCK, len(data))
@@ -107,12 +107,12 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> TarMember:
 
 
 def _plain(key: str) -> str:
-    """A key as part of a name in a tar: its end, without dots, slashes and whatever else is not a letter or digit."""
+    """A key as part of a name in a tar: its end, with letters and digits only."""
     return re.sub(r"[^A-Za-z0-9-]+", "_", re.sub(r"\.\w+$", "", key))[-LONGEST:].strip("_")
 
 
 def content(picture: Picture) -> tuple[str, bytes]:
-    """How a picture's name ends, and its bytes: as they are where they are of a common kind, else a PNG."""
+    """Suffix and bytes of a picture: unchanged if the format is common, else converted to PNG."""
     data, end = picture.read(), picture.suffix
     if end in SUFFIXES or (end := _end_of(data)) in SUFFIXES:
         return end, data
@@ -122,6 +122,6 @@ def content(picture: Picture) -> tuple[str, bytes]:
 
 
 def _end_of(data: bytes) -> str:
-    """How the name of a picture should end, from what is in it."""
+    """The suffix that fits a picture's content."""
     with Image.open(io.BytesIO(data)) as image:
         return f".{(image.format or '').lower()}"

@@ -1,11 +1,11 @@
-"""Pictures, wherever they lie: what one is, opening it, and finding out which cannot be opened before anything depends on it.
+"""Pictures, wherever they are stored: opening them, and finding those that cannot be opened before training starts.
 
     birds/1.jpg, s3://bucket/1.jpg    a file, here or at an address        FilePicture
-    shards-000000.tar#1536+20480      what lies there in a tar             TarMember
+    shards-000000.tar#1536+20480      the bytes there in a tar             TarMember
     shards-000000.tar#17              picture 17 of a tar                  NthInTar
     cifar-100-python/train#17         picture 17 of a file of CIFAR-100    PackedPicture
 
-`picture_at` alone takes addresses apart. A new kind of picture is a subclass of `Picture` with `file`, `part` and `read`.
+Only `picture_at` parses addresses. A new kind of picture is a subclass of `Picture` with `file`, `part` and `read`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _ADDRESS = re.compile(r"(?P<file>.+)#(?P<first>\d+)(?:\+(?P<size>\d+))?", re.DOT
 
 
 class Picture(ABC):
-    """A picture that can be read. Cheap, hashable, and sent to worker processes; its text is its address.
+    """Where a picture is and how to read it. Small, hashable, and can be sent to worker processes; `str` gives its address.
 
     Attributes:
-        file: the file it lies in, alone or with others; None for one in memory.
+        file: the file that holds it, alone or with others; None for a picture in memory.
     """
 
     __slots__ = ()
@@ -54,11 +54,11 @@ class Picture(ABC):
 
     @abstractmethod
     def read(self) -> bytes:
-        """Its content, as a file of its own would have it. Raises OSError or DataError when it cannot be had."""
+        """Its bytes, as in a picture file. Raises OSError or DataError when they cannot be read."""
 
     @property
     def part(self) -> str:
-        """What its address has after the file: which of the many in it."""
+        """The part of its address after the file: which picture of the file it is."""
         return ""
 
     @property
@@ -68,24 +68,24 @@ class Picture(ABC):
 
     @property
     def suffix(self) -> str:
-        """How its name ends, such as .jpg."""
+        """The suffix of its name, such as .jpg."""
         return PurePath(self.name).suffix.lower()
 
     def __str__(self) -> str:
         return f"{self.file}{self.part}"
 
     def open(self) -> Image.Image:
-        """The picture as PIL has it, perhaps not decoded yet."""
+        """The picture as a PIL image, perhaps not decoded yet."""
         return Image.open(io.BytesIO(self.read()))
 
     def state(self) -> State:
-        """The length of its file, and what changes with it; None where there is no file."""
+        """The length of its file and a value that changes with it; None without a file."""
         return state_of(self.file) if self.file else None
 
 
 @dataclass(frozen=True, slots=True)
 class FilePicture(Picture):
-    """A file of its own, here or at an address."""
+    """A picture file, local or at an address."""
 
     file: Path
 
@@ -96,7 +96,7 @@ class FilePicture(Picture):
 
 @dataclass(frozen=True, slots=True)
 class BytesPicture(Picture):
-    """A picture in memory; `title` is what messages call it."""
+    """A picture in memory; `title` names it in messages."""
 
     data: bytes = field(repr=False)
     title: str = "a picture in memory"
@@ -110,12 +110,12 @@ class BytesPicture(Picture):
         return self.data
 
     def state(self) -> State:
-        """Of the content itself."""
+        """Length and hash of its bytes."""
         return len(self.data), hashlib.sha256(self.data).hexdigest()
 
 
 def picture_at(place: Picture | str | Path) -> Picture:
-    """The picture at an address, or the picture itself. FILE#N is a file of its own where there is one of that name."""
+    """The picture at an address, or the picture itself. FILE#N means a file of that name if there is one."""
     if isinstance(place, Picture):
         return place
     path = as_place(place)
@@ -129,17 +129,17 @@ def picture_at(place: Picture | str | Path) -> Picture:
 
 
 def is_image(path: PurePath) -> bool:
-    """Whether a file's name says it is a picture."""
+    """Whether a file has the suffix of a picture."""
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The pictures lying directly in a folder, sorted by name."""
+    """The pictures directly in a folder, sorted by name."""
     return sorted(path for path in folder.iterdir() if path.is_file() and is_image(path))
 
 
 def states(pictures: Iterable[Picture]) -> Iterator[State]:
-    """The state of each; a file that holds many is asked once."""
+    """The state of each picture; a file that holds many is looked up once."""
     known: dict[Path, State] = {}
     for picture in pictures:
         if picture.file is None:
@@ -152,7 +152,7 @@ def states(pictures: Iterable[Picture]) -> Iterator[State]:
 
 # ---- in tars -------------------------------------------------------------------------------------------------------
 
-BLOCK = 512  # a tar is made of these; the header of a file is the one before it
+BLOCK = 512  # bytes per block of a tar; a file's header is the block before it
 
 
 class InTar(Picture):
@@ -162,23 +162,23 @@ class InTar(Picture):
 
     @abstractmethod
     def placed(self) -> TarMember:
-        """Where it lies. Raises DataError when the tar holds no such picture."""
+        """Its place in the tar. Raises DataError when the tar does not hold it."""
 
     @property
     def suffix(self) -> str:
-        """How its name in the tar ends."""
+        """The suffix of its name in the tar."""
         member = self.placed()
         return PurePosixPath(_header(read_range(member.file, member.start - BLOCK, member.start)).name).suffix.lower()
 
     def read(self) -> bytes:
-        """Its content. Raises DataError when no such file lies there."""
+        """Its bytes. Raises DataError when it is not there."""
         member = self.placed()
         return member.checked(read_range(member.file, member.start - BLOCK, member.start + member.size))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TarMember(InTar):
-    """What lies in a tar at `start` and is `size` bytes long: a picture, or what is said of one."""
+    """`size` bytes of a tar from `start`: a picture, or its labels."""
 
     file: Path
     start: int
@@ -194,22 +194,22 @@ class TarMember(InTar):
         return self
 
     def checked(self, data: bytes) -> bytes:
-        """Its content from its header and bytes. Raises DataError when it is not where it is said to be."""
+        """Its bytes, from `data` with the header in front. Raises DataError when something else is stored there."""
         where = f"{name_of(self.file)}{self.part}"
         if len(data) < BLOCK + self.size:
-            raise DataError(f"{where}: the shard ends before that; it was cut off: copy it again")
+            raise DataError(f"{where}: the shard is cut off before this place; copy it again")
         try:
             right = _header(data).size == self.size
         except tarfile.HeaderError:
             right = False
         if not right:
-            raise DataError(f"{where}: no picture begins there; the index is of other shards: pack again, or remove index.json")
+            raise DataError(f"{where}: no picture starts here; index.json belongs to other shards: pack again, or remove it")
         return data[BLOCK:]
 
 
 @dataclass(frozen=True, slots=True)
 class NthInTar(InTar):
-    """A picture of a tar by its number, which is looked up when it is read."""
+    """A picture of a tar by its number; its place is looked up when it is read."""
 
     file: Path
     number: int
@@ -223,7 +223,7 @@ class NthInTar(InTar):
         """It is counted."""
         pictures = _pictures(self.file, state_of(self.file))
         if self.number >= len(pictures):
-            raise DataError(f"{name_of(self.file)}: no picture {self.number}; it holds {len(pictures)}")
+            raise DataError(f"{name_of(self.file)}: no picture {self.number}; it holds only {len(pictures)}")
         return pictures[self.number]
 
 
@@ -232,7 +232,7 @@ def _header(data: bytes) -> tarfile.TarInfo:
 
 
 class Entry(NamedTuple):
-    """A file in a tar: KEY.END, with the place where its content is."""
+    """A file in a tar: KEY.END, and where its content is."""
 
     key: str
     end: str
@@ -240,7 +240,7 @@ class Entry(NamedTuple):
 
 
 def entries(file: Path) -> Iterator[Entry]:
-    """The files of a tar in the order in which they lie. Raises DataError when it is cut off or no tar."""
+    """The files of a tar, in order. Raises DataError when it is cut off or not a tar."""
     try:
         with opened(file) as raw, tarfile.open(fileobj=raw, mode="r:") as tar:
             end = 0
@@ -253,26 +253,26 @@ def entries(file: Path) -> Iterator[Entry]:
                     yield Entry(key, f".{ending.lower()}", TarMember(file, info.offset_data, info.size))
             raw.seek(end)
             if raw.read(BLOCK) != bytes(BLOCK):
-                raise DataError(f"{name_of(file)}: the shard ends in the middle; it was cut off: copy or pack it again")
+                raise DataError(f"{name_of(file)}: the shard is cut off; copy or pack it again")
     except tarfile.TarError as error:
-        raise DataError(f"{name_of(file)}: not a whole, uncompressed tar ({error}); copy or pack it again") from None
+        raise DataError(f"{name_of(file)}: not a complete, uncompressed tar ({error}); copy or pack it again") from None
 
 
 @functools.lru_cache(maxsize=16)
 def _pictures(file: Path, _state: object) -> list[TarMember]:
-    """The pictures of a tar; asked again when the file has changed."""
+    """The pictures of a tar; read again when the file has changed."""
     return [entry.place for entry in entries(file) if is_image(PurePosixPath(entry.key + entry.end))]
 
 
 # ---- of CIFAR-100 and Fashion-MNIST, many in a file ----------------------------------------------------------------
 
 IDX_END = "-images-idx3-ubyte"
-_reading = threading.Lock()  # pictures are checked by several threads, which would all read the file at first
+_reading = threading.Lock()  # several threads check pictures; without the lock each would read the file
 
 
 @dataclass(frozen=True, slots=True)
 class PackedPicture(Picture):
-    """One of the many in a file as CIFAR-100 and Fashion-MNIST have them."""
+    """One of the many pictures in a file of CIFAR-100 or Fashion-MNIST."""
 
     file: Path
     number: int
@@ -287,7 +287,7 @@ class PackedPicture(Picture):
         with _reading:
             data = read_packed(self.file).data
         if self.number >= len(data):
-            raise DataError(f"{self.file}: no picture {self.number}; it holds {len(data)}")
+            raise DataError(f"{self.file}: no picture {self.number}; it holds only {len(data)}")
         return Image.fromarray(np.asarray(data[self.number]))
 
     def read(self) -> bytes:
@@ -298,7 +298,7 @@ class PackedPicture(Picture):
 
 
 def read_packed(file: Path) -> Any:
-    """torchvision's dataset of a file, with `data` and `targets`. It checks that a pickled file is the official one first."""
+    """torchvision's dataset of a file, with `data` and `targets`. It first checks that a pickled file is the official one."""
     found = _read(file)
     if isinstance(found, DataError):
         raise found
@@ -307,7 +307,7 @@ def read_packed(file: Path) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _read(file: Path) -> Any:
-    """The dataset, or what is wrong with it: an error is kept, too, or every picture of the file would ask again."""
+    """The dataset, or an error. Errors are cached too, or every picture of the file would read it again."""
     from torchvision.datasets import CIFAR100, FashionMNIST  # imports torch
 
     try:
@@ -316,17 +316,17 @@ def _read(file: Path) -> Any:
         if file.parent.name == CIFAR100.base_folder:
             return CIFAR100(file.parents[1], train=file.name == "train", download=False)
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError, EOFError, OSError, pickle.PickleError):
-        return DataError(f"{file}: not the official file, or a part of it only; unpack the archive again")
-    return DataError(f"{file}: not a file of pictures of CIFAR-100 (cifar-100-python) or Fashion-MNIST (FashionMNIST/raw)")
+        return DataError(f"{file}: not the official file, or incomplete; unpack the archive again")
+    return DataError(f"{file}: not a picture file of CIFAR-100 (cifar-100-python) or Fashion-MNIST (FashionMNIST/raw)")
 
 
 # ---- opening -------------------------------------------------------------------------------------------------------
 
 
 def open_image(place: Picture | str | Path) -> Image.Image:
-    """A picture, or the one at an address, as RGB, the right way up. Raises DataError when it cannot be decoded."""
+    """Open a picture or an address as RGB, the right way up. Raises DataError when it cannot be decoded."""
     picture = picture_at(place)
-    try:  # torchvision's decoder gives the same bits and, with PIL's resize after it, is not faster
+    try:  # torchvision's decoder gives the same bits and is not faster with PIL's resize
         with picture.open() as image:
             image.load()
             return to_rgb(image)
@@ -335,10 +335,10 @@ def open_image(place: Picture | str | Path) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """RGB, the right way up; transparent parts over white, 16-bit grey scaled down, damaged orientation marks ignored."""
+    """RGB, the right way up: transparent parts on white, 16-bit grey scaled down, damaged orientation marks ignored."""
     with contextlib.suppress(SyntaxError, ValueError, KeyError, struct.error):
-        image.load()  # a PNG's mark may come last
-        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # else it would be copied, as by `convert` below
+        image.load()  # a PNG may have its orientation at the end
+        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # avoids a copy, as below
             image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or image.mode == "I":
         return Image.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)).convert("RGB")
@@ -352,7 +352,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, UnidentifiedImageError):
-        return "not a picture that can be read"
+        return "not a readable picture"
     return str(error) or type(error).__name__
 
 
@@ -367,7 +367,7 @@ class Problem(NamedTuple):
 
 
 def _try_decode(picture: Picture) -> str | None:
-    """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size: all of the file is read."""
+    """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size, which reads the whole file."""
     try:
         with picture.open() as image:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
@@ -380,7 +380,7 @@ def _try_decode(picture: Picture) -> str | None:
 
 
 def find_problems(pictures: Sequence[Picture]) -> list[Problem]:
-    """Every picture that cannot be decoded. The answer is kept, and asked again only when a file has changed."""
+    """Every picture that cannot be decoded. The result is cached until a file changes."""
     digest = hashlib.sha256()
     homes = {file: as_url(file) or file.resolve() for file in dict.fromkeys(picture.file for picture in pictures) if file}
     for picture, state in zip(pictures, states(pictures), strict=True):
@@ -396,7 +396,7 @@ def find_problems(pictures: Sequence[Picture]) -> list[Problem]:
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> None:
-    """A CSV of the pictures that cannot be read."""
+    """Write a CSV of unreadable pictures and why."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([("path", "reason"), *problems])
     write_text(path, text.getvalue())

@@ -1,4 +1,4 @@
-"""Files here and elsewhere: a place is a path, or an address such as s3://bucket/birds/shards-000000.tar, which fsspec opens.
+"""Local and remote files: a place is a path, or an address such as s3://bucket/birds/shards-000000.tar, opened by fsspec.
 
 Paths of pictures are `Path`s everywhere, and a `Path` folds s3://bucket into s3:/bucket; `as_url` gives the address back.
 """
@@ -13,12 +13,12 @@ from typing import IO, Any, TypeVar
 
 from torchlht.errors import DataError
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(?=[^/])")  # two letters at least: C:/ is a drive
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(?=[^/])")  # at least two letters: C:/ is a drive
 T = TypeVar("T")
 
 
 def as_url(place: str | Path) -> str | None:
-    """The address that a place is, also when a `Path` has folded it; None for a file here. file:// is one here."""
+    """The address of a remote place, restored if a `Path` has folded it; None for a local file, also one named by file://."""
     found = _SCHEME.match(text := str(place))
     if not found or found[1] == "file":
         return None
@@ -26,17 +26,17 @@ def as_url(place: str | Path) -> str | None:
 
 
 def as_place(name: str | Path) -> Path:
-    """A name as a path to put together others from; file:///data/birds is /data/birds."""
+    """A name as a path that others can be joined to; file:///data/birds is /data/birds."""
     return name if isinstance(name, Path) else Path(name.removeprefix("file://"))
 
 
 def name_of(place: Path) -> str:
-    """A place as messages have it."""
+    """A place as text for messages."""
     return as_url(place) or str(place)
 
 
 def state_of(place: Path) -> tuple[int, object] | None:
-    """How long a file is and what changes with it; None where there is none."""
+    """The length of a file and a value that changes with it; None if there is no file."""
     if url := as_url(place):
         if not (found := _ask(url, _info)):
             return None
@@ -48,7 +48,7 @@ def state_of(place: Path) -> tuple[int, object] | None:
 
 
 def _info(system: Any, path: str) -> dict[str, Any] | None:
-    """What a file system knows of a file, without fetching it, as `exists` may; None where there is none."""
+    """What a file system knows about a file, without downloading it as `exists` may; None if there is no file."""
     try:
         found: dict[str, Any] = system.info(path)
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def _info(system: Any, path: str) -> dict[str, Any] | None:
 
 
 def is_there(place: Path) -> bool:
-    """Whether there is such a file."""
+    """Whether the file exists."""
     return state_of(place) is not None
 
 
@@ -81,7 +81,7 @@ def read_all(place: Path) -> bytes:
 
 @contextmanager
 def opened(place: Path) -> Iterator[IO[bytes]]:
-    """A file to read and to seek in."""
+    """Open a file for reading and seeking."""
     url = as_url(place)
     with _ask(url, lambda system, path: system.open(path, "rb")) if url else place.open("rb") as file:
         yield file
@@ -96,8 +96,8 @@ def matching(pattern: Path) -> list[Path]:
 
 
 def _ask(url: str, question: Callable[[Any, str], T]) -> T:
-    """What a file system elsewhere answers about an address; its complaints in a sentence."""
-    import fsspec  # not needed for files here
+    """Ask a remote file system about an address. Raises DataError with one sentence when it fails."""
+    import fsspec  # not needed for local files
 
     try:
         system, path = fsspec.core.url_to_fs(url)

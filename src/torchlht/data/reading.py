@@ -1,4 +1,4 @@
-"""Reading data: a place of any kind that `data/sources` knows, or a name that an installed package knows, into `Samples`."""
+"""Reading `Samples` from any place that `data/sources` knows, or by a name that an installed package knows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.plugins import plugins
 
-Known = Callable[[], tuple[Path, Path | None]]  # gives where the data lies and the file of its tree, if it has one
+Known = Callable[[], tuple[Path, Path | None]]  # returns the place of the data and the file of its tree, if any
 
 
 def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels: Sequence[str] | None = None) -> Samples:
@@ -22,13 +22,13 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
 
     Args:
         source: a folder of pictures, a .csv/.tsv table, an .npz of features, shards (their folder, a pattern such as
-            `birds/shards-{000000..000099}.tar`, or an address), `demo`, or a benchmark that was prepared, such as `cub`.
-        hierarchy: the tree to read it with; without one the data's own is used.
-        levels: level names, coarse → fine, where the data does not name them or holds other columns too.
+            `birds/shards-{000000..000099}.tar`, or an address), `demo`, or a prepared benchmark such as `cub`.
+        hierarchy: the tree to read it with; the data's own by default.
+        levels: level names, coarse → fine, if the data does not name them or has other columns too.
 
     Raises:
-        DataError: when the data cannot be used, with the place and what to do.
-        HierarchyError: when its labels do not form a tree, with every fault.
+        DataError: when the data cannot be used; it names the place and what to do.
+        HierarchyError: when its labels do not form a tree; it lists every problem.
     """
     place = as_place(source)
     if is_known(source):
@@ -46,16 +46,16 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
 
 
 def _why_not(place: Path) -> str:
-    """What is said of a place that no source reads."""
+    """The message about a place that no source reads."""
     if not place.exists():
         return f"no such file or folder, and not a dataset known by name (known: {', '.join(known_names())})"
     *kinds, last = [source.what for source in sources()]
-    return f"data is {', '.join(kinds)}, or {last}"
+    return f"not data; pass {', '.join(kinds)}, or {last}"
 
 
 @functools.cache
 def sources() -> tuple[Source, ...]:
-    """What every file of `data/sources`, and every package that adds to them, can read; in the order they are asked."""
+    """The sources of `data/sources` and of installed packages, in the order they are tried."""
     package = importlib.import_module("torchlht.data.sources")
     files = [importlib.import_module(f"{package.__name__}.{file.name}") for file in pkgutil.iter_modules(package.__path__)]
     found: list[Source] = [*(file.SOURCE for file in files), *plugins("torchlht.sources").values()]
@@ -63,27 +63,27 @@ def sources() -> tuple[Source, ...]:
 
 
 def source_of(place: Path) -> Source | None:
-    """The source that reads a place; None where there is none."""
+    """The source that reads a place, or None."""
     return next((source for source in sources() if source.reads(place)), None)
 
 
 def known_names() -> dict[str, Known]:
-    """Datasets known by name: what installed packages offer under `torchlht.datasets`, a table of names each."""
+    """Datasets known by name: the tables that installed packages offer under `torchlht.datasets`."""
     return {name: known for names in plugins("torchlht.datasets").values() for name, known in names.items()}
 
 
 def is_known(source: str | Path) -> bool:
-    """Whether a dataset is known by name; a file or folder of that name comes first."""
+    """Whether a dataset is known by name; a file or folder of that name takes precedence."""
     return str(source) in known_names() and not Path(source).exists()
 
 
 def lasting_name(source: str) -> str:
-    """A dataset as a run remembers it: by its name or address, or by its whole path, wherever it is asked from."""
+    """A dataset as a run records it: by name, address or absolute path."""
     return source if is_known(source) or as_url(source) else str(as_place(source).resolve())
 
 
 def short_name(source: str) -> str:
-    """A dataset as the names of run directories have it."""
+    """A dataset's short name, for run directories."""
     place = as_place(source)
     reader = None if is_known(source) else source_of(place)
     return reader.called(place) if reader else place.stem

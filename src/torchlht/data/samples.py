@@ -1,4 +1,4 @@
-"""`Samples`: a dataset as the rest of the code sees it, whatever it was read from; and `Source`: what it is read by."""
+"""`Samples`: a dataset, whatever it was read from; and `Source`: a kind of data that can be read."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "va
 
 @dataclass(frozen=True)
 class Samples:
-    """Pictures or features with their labels, as far as they are known.
+    """Pictures or features with their known labels.
 
     Attributes:
-        name: what messages and run directories call it.
+        name: its name in messages and run directories.
         hierarchy: the tree of classes.
         keys: a name per sample that does not change when the data moves: a relative path, or a row number.
         labels: (N, K), fine first, -1 where unknown; the ancestors of a known label are always filled in.
         split: "train", "val" or "test" per sample.
         images: a picture per sample, or None for features.
         features: (N, d) float32, or None for pictures.
-        checked: whether every picture is known to be readable, from when they were packed.
+        checked: whether the pictures were already checked, when they were packed.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Samples:
         )
 
     def strata(self) -> list[str]:
-        """Each sample's deepest known class, as "level/name": what splits and masks are balanced over."""
+        """Each sample's deepest known class, as "level/name". Splits and masks are balanced over these."""
         tree = self.hierarchy
         return [
             f"{tree.levels[k]}/{tree.classes[k][row[k]]}" if k < len(tree) else "unlabelled"
@@ -90,7 +90,7 @@ class Samples:
 
 
 def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem]]:
-    """Refuse a dataset with unreadable pictures, or go on without them when `on_error` is "skip"."""
+    """Refuse a dataset with unreadable pictures, or leave them out if `on_error` is "skip"."""
     if samples.images is None or samples.checked:
         return samples, []
     problems = find_problems(samples.images)
@@ -99,7 +99,7 @@ def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem
         write_problems(listed, problems)
         raise DataError(
             f"{samples.name}: {len(problems)} of {len(samples)} pictures cannot be read, the first is {problems[0].path} "
-            f"({problems[0].reason}); all are listed in {listed}: mend or remove them, or pass `on_error=skip`"
+            f"({problems[0].reason}); all are listed in {listed}: repair or remove them, or pass `on_error=skip`"
         )
     bad = {problem.path for problem in problems}
     keep = np.array([i for i, picture in enumerate(samples.images) if str(picture) not in bad], dtype=np.int64)
@@ -114,12 +114,12 @@ class Source:
     """A kind of data. Every file of `data/sources` has one under the name SOURCE.
 
     Attributes:
-        name: what code calls it.
-        what: what messages call it: "a folder of pictures".
+        name: its name in code.
+        what: its name in messages, such as "a folder of pictures".
         reads: whether a place is of this kind.
-        read: reads it, with a tree or with its own, and with names of levels, coarse → fine, or with its own.
-        order: which are asked first: those with the least.
-        called: what run directories call the data at a place.
+        read: reads it, given a tree and level names, coarse → fine; None for the data's own.
+        order: sources are tried in ascending order.
+        called: gives the data's name in run directories.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Source:
 
 
 def tree_of(rows: Sequence[Row], names: Sequence[str], place: Path) -> Hierarchy:
-    """The tree all rows together imply, classes in taxonomic order so that the order of rows does not matter."""
+    """The tree that all rows imply together. Classes are in taxonomic order, so the order of rows does not matter."""
     ordered = sorted(rows, key=lambda row: tuple(name or "" for name in row.names))
     spec, faults = build(ordered, names)
     if faults:
@@ -155,7 +155,7 @@ def label_of(tree: Hierarchy, levels: Sequence[str], classes: Sequence[str | Non
 
 
 def deepest_known(labels: Ints) -> Ints:
-    """(N,) the finest level at which each row of (N, K) labels is known; K where it is nowhere."""
+    """(N,) the finest level at which each row of (N, K) labels is known; K if no level is known."""
     known = labels >= 0
     deepest: Ints = np.where(known.any(axis=1), known.argmax(axis=1), labels.shape[1])
     return deepest
@@ -180,14 +180,14 @@ def choose_some(
 
 
 def hashed(seed: int, purpose: str, key: str) -> int:
-    """A number that depends on these alone, for choices that must not depend on any order."""
+    """A number that depends on these arguments alone, for choices that must not depend on any order."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{purpose}/{key}".encode(), digest_size=8).digest())
 
 
 def choose_share(samples: Samples, among: Ints, share: float, *, seed: int, purpose: str) -> Ints:
     """A stratified share of the samples `among`; positions, ascending. At least one of each stratum is left behind.
 
-    A stratum too small for a whole sample gives one with the matching probability, so the total comes out right.
+    A stratum too small for a whole sample gives one with the matching probability, so the total is right on average.
     """
 
     def count(stratum: str, n: int) -> int:
@@ -201,9 +201,9 @@ def choose_share(samples: Samples, among: Ints, share: float, *, seed: int, purp
 
 
 def choose_fold(samples: Samples, among: Ints, part: int, parts: int, *, seed: int) -> Ints:
-    """One of so many disjoint, stratified parts of the samples `among`; positions, ascending.
+    """One of `parts` disjoint, stratified parts of the samples `among`; positions, ascending.
 
-    Together the parts hold every sample with a label, but for those that are alone in their stratum and always stay behind.
+    Together the parts hold every labelled sample, except those that are alone in their stratum.
     """
     strata = samples.strata()
     members: dict[str, list[int]] = {}
@@ -214,7 +214,7 @@ def choose_fold(samples: Samples, among: Ints, part: int, parts: int, *, seed: i
         if stratum == "unlabelled" or len(inside) < 2:
             continue
         ranked = sorted(inside, key=lambda i: (hashed(seed, "fold", samples.keys[i]), samples.keys[i]))
-        start = hashed(seed, "fold", stratum)  # small strata do not all begin with the first part
+        start = hashed(seed, "fold", stratum)  # so that small strata do not all start with the first part
         chosen += [i for rank, i in enumerate(ranked) if (start + rank) % parts == part]
     return np.array(sorted(chosen), dtype=np.int64)
 
@@ -227,7 +227,7 @@ def with_split(samples: Samples, positions: Ints, split: str) -> Samples:
 
 
 def hold_out_test(samples: Samples, share: float) -> Samples:
-    """Set a test part aside when the data has none of its own. Always the same one, so that runs can be compared."""
+    """Set a test part aside if the data has none. It is always the same, so that runs can be compared."""
     if (samples.split == "test").any() or share == 0:
         return samples
     chosen = choose_share(samples, samples.index("train"), share, seed=0, purpose="test")
@@ -237,7 +237,7 @@ def hold_out_test(samples: Samples, share: float) -> Samples:
 
 
 def with_prior(samples: Samples, prior: Hierarchy) -> Samples:
-    """The samples with another tree of the same classes as the known one. Labels stay, whatever that tree says of them.
+    """The samples with another tree of the same classes. Labels do not change, even if that tree contradicts them.
 
     Raises:
         DataError: when the levels or classes are not the same.
@@ -249,7 +249,7 @@ def with_prior(samples: Samples, prior: Hierarchy) -> Samples:
     for k, names in enumerate(tree.classes):
         if extra := sorted(set(prior.classes[k]) - set(names)):
             raise DataError(
-                f"the prior has a {tree.levels[k]} {extra[0]!r} that {samples.name} has not; both need the same classes"
+                f"the prior has a {tree.levels[k]} {extra[0]!r} that {samples.name} does not have; both need the same classes"
             )
         number = np.array([prior.index(k, name) for name in names] + [-1])
         labels[:, k] = number[labels[:, k]]
@@ -257,14 +257,14 @@ def with_prior(samples: Samples, prior: Hierarchy) -> Samples:
 
 
 class Faults(Protocol):
-    """Faults that are made on purpose, to measure what they do."""
+    """Faults added on purpose, to measure their effect."""
 
     def perturb_tree(self, samples: Samples) -> Samples:
-        """The samples with another tree; to be called before labels are hidden."""
+        """The samples with another tree; call it before labels are hidden."""
         ...
 
     def perturb_labels(self, samples: Samples) -> Samples:
-        """The samples with wrong labels; to be called after labels are hidden."""
+        """The samples with wrong labels; call it after labels are hidden."""
         ...
 
 
@@ -275,15 +275,15 @@ class Faults(Protocol):
 class Mask:
     """Hide the `levels` finest labels of a share `ratio` of the training samples of each finest class.
 
-    A function of the data, the ratio and the seed alone.
+    The choice depends on the data, the ratio and the seed alone.
 
     Attributes:
         ratio: share R of samples whose fine labels are hidden, 0 to 1.
         levels: how many levels are hidden on them, counted from the finest.
         rounding: how many of n samples keep their label: `nominal` rounds n(1-R); `lht` takes int(n(1-R)) + 1 as the public
             LHT code does (794 instead of 599 on CUB at R = 0.9); `hrn` takes ceil(n(1-R)).
-        minimum: labels kept in every class whatever the ratio.
-        seed: which samples.
+        minimum: labels kept in every class, whatever the ratio.
+        seed: chooses the samples.
     """
 
     ratio: float = 0.0
@@ -294,7 +294,7 @@ class Mask:
 
     def __post_init__(self) -> None:
         if not 0 <= self.ratio <= 1:
-            raise ConfigError(f"`mask` is {self.ratio}: it is the share of fine labels to hide, from 0 to 1")
+            raise ConfigError(f"`mask` is {self.ratio}: it must be a share of fine labels to hide, from 0 to 1")
         if self.levels < 1:
             raise ConfigError(f"`mask_levels` is {self.levels}: hide at least 1 level")
         if self.minimum < 0:

@@ -1,11 +1,11 @@
-"""Streaming: an epoch in which shards are read from start to end, a few at a time, and samples still come well mixed.
+"""Streaming: an epoch reads shards from start to end, a few at a time, and still mixes samples well.
 
-The order is worked out beforehand, from what lies in which shard alone: shards are shuffled and dealt to lanes; a lane has a
-few shards open, moves their samples one after the other into a buffer, and takes them out of it at random. A batch comes from
-one lane, and lanes take turns, so that up to four worker processes read shards of their own, but for the last few. Since the
-batches of an epoch are a list like any other, a run that is resumed goes on in the middle and sees every sample exactly once.
+The order is planned beforehand, from the contents of the shards alone. Shards are shuffled and dealt to lanes. A lane has a few
+shards open, moves their samples one by one into a buffer, and takes them out at random. A batch comes from one lane, and lanes
+take turns, so that up to four worker processes read separate shards, except for the last few. The batches of an epoch are a
+plain list, so a resumed run continues in the middle and sees every sample exactly once.
 
-`ShardReader` reads ahead in each shard and keeps what is read before its turn: at most the buffer, and a piece per shard.
+`ShardReader` reads ahead in each shard and keeps what is not needed yet: at most the buffer, and a piece per shard.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Ints = NDArray[np.int64]
 SHARDS_AT_ONCE = 16  # of all lanes together
 BUFFER = 2048  # samples, likewise
 LANES = 4
-PIECE = 4 * 2**20  # bytes that are read at once, from one shard
-STREAM_FROM = 8 * 2**30  # bytes of shards here; fewer are kept in memory by the system, so that random access is as fast
+PIECE = 4 * 2**20  # bytes read at once from one shard
+STREAM_FROM = 8 * 2**30  # bytes of local shards; the system keeps fewer in memory, so random access is as fast
 
 
 def in_shards(pictures: Sequence[Picture]) -> bool:
-    """Whether all of these pictures lie in tars."""
+    """Whether all of these pictures are in tars."""
     return bool(pictures) and all(isinstance(picture, InTar) for picture in pictures)
 
 
 def worth_streaming(pictures: Sequence[Picture]) -> bool:
-    """Whether pictures lie in shards that are elsewhere, or larger than what the system keeps in memory."""
+    """Whether pictures are in remote shards, or in local ones too large for the system's memory."""
     if not in_shards(pictures):
         return False
     one_of_each = {picture.file: picture for picture in pictures}
@@ -44,12 +44,12 @@ def worth_streaming(pictures: Sequence[Picture]) -> bool:
 
 
 def members(pictures: Sequence[Picture]) -> list[TarMember]:
-    """Where pictures in shards lie."""
+    """The places of pictures in their shards."""
     return [picture.placed() for picture in pictures if isinstance(picture, InTar)]
 
 
 def lying(pictures: Sequence[Picture]) -> list[Ints]:
-    """The positions of the pictures of each shard, in the order in which they lie; shards by name."""
+    """The positions of the pictures of each shard, in file order; shards sorted by name."""
     shards: dict[Path, list[tuple[int, int]]] = {}
     for i, member in enumerate(members(pictures)):
         shards.setdefault(member.file, []).append((member.start, i))
@@ -57,7 +57,7 @@ def lying(pictures: Sequence[Picture]) -> list[Ints]:
 
 
 def lanes_of(shards: int, shards_at_once: int = SHARDS_AT_ONCE) -> int:
-    """How many lanes so many shards are dealt to: fewer than `LANES` when some would have too few to mix."""
+    """How many lanes to deal this many shards to: fewer than `LANES` if some would have too few shards to mix."""
     lanes = LANES
     while lanes > 1 and (shards < lanes * (shards_at_once // LANES) or lanes > shards_at_once):
         lanes //= 2
@@ -65,7 +65,7 @@ def lanes_of(shards: int, shards_at_once: int = SHARDS_AT_ONCE) -> int:
 
 
 def workers_for(lanes: int, workers: int) -> int:
-    """Of so many worker processes, how many to use so that each keeps to its own lanes, or lanes to their own workers."""
+    """How many of the worker processes to use, so that workers do not share lanes or lanes do not share workers."""
     if workers >= lanes:
         return workers - workers % lanes
     return max((n for n in range(1, workers + 1) if lanes % n == 0), default=0)
@@ -84,12 +84,12 @@ def stream_batches(
     """The batches of one epoch: every sample once, in an order that depends on these arguments alone.
 
     Args:
-        shards: the positions of each shard's samples, in the order in which they lie; see `lying`.
-        batch_size: samples of a batch.
-        seed: of the run.
+        shards: the positions of each shard's samples, in file order; see `lying`.
+        batch_size: samples per batch.
+        seed: seed of the run.
         epoch: counted from 0.
-        shards_at_once: how many shards are in use at a time: some of their samples have come and some have not.
-        buffer: how many samples may have been read and not yet come.
+        shards_at_once: how many shards are in use at a time: some of their samples are used and some are not.
+        buffer: how many samples may be read but not used yet.
         drop_last: leave out the last batch if it is smaller.
     """
     rng = np.random.default_rng([seed, epoch])
@@ -111,11 +111,11 @@ def stream_batches(
 
 
 def _mixed(shards: Sequence[Ints], at_once: int, buffer: int, rng: np.random.Generator) -> list[int]:
-    """The samples of a lane in the order in which they come."""
+    """The samples of a lane in the order of use."""
     luck = iter(rng.random(sum(map(len, shards))).tolist())
     waiting = deque((s, len(positions)) for s, positions in enumerate(shards) if len(positions))
     unread: deque[tuple[int, deque[int]]] = deque()  # open shards with what is left to read, taking turns
-    left: dict[int, int] = {}  # open shards with how many of their samples have not come yet
+    left: dict[int, int] = {}  # open shards with the number of their unused samples
     held: list[tuple[int, int]] = []
     order: list[int] = []
     while waiting or left:
@@ -139,14 +139,14 @@ def _mixed(shards: Sequence[Ints], at_once: int, buffer: int, rng: np.random.Gen
 
 
 class ShardReader:
-    """Pictures in a planned order, each shard read once, from its start to its end, a piece at a time.
+    """Pictures in a planned order. Each shard is read once, from start to end, a piece at a time.
 
     Args:
-        plan: the pictures, as they will be asked for; it should be an order of `stream_batches`, or part of one.
-        piece: bytes that are read at once.
+        plan: the pictures in the order of the calls to `take`; it should be an order of `stream_batches`, or part of one.
+        piece: bytes read at once.
 
     Attributes:
-        held: bytes of pictures that wait for their turn.
+        held: bytes of pictures read and not taken yet.
     """
 
     def __init__(self, plan: Sequence[Picture], piece: int = PIECE) -> None:
@@ -163,7 +163,7 @@ class ShardReader:
         while member not in self._waiting:
             self._read_on(self.ahead[member.file])
         self.turns[member] -= 1
-        if self.turns[member]:  # a method that learns from few samples sees them several times
+        if self.turns[member]:  # a method with few samples takes them several times
             return self._waiting[member]
         self.held -= member.size
         return self._waiting.pop(member)

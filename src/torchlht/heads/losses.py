@@ -1,6 +1,6 @@
 """Losses shared by methods: cross-entropies over known labels only, and the two confusion terms of LHT.
 
-What is divided by a number of samples is divided by that of all processes; see `torchlht.processes`.
+Divisors that count samples count those of all processes; see `torchlht.processes`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def masked_cross_entropy(log_probs: Sequence[Tensor], labels: Tensor, reduction:
     Args:
         log_probs: one (B, C_k) tensor per level.
         labels: (B, K) class indices in the same order of levels, -1 where unknown.
-        reduction: `per_level_mean` takes the mean over the known samples of a level, then the mean over levels: a level
+        reduction: `per_level_mean` takes the mean over the known samples of a level, then the mean over levels. A level
             with few labels weighs as much as one with many. `per_sample` sums over levels and divides by B, as the
-            paper's equation does. They differ by much under masking: one fine label among 8 samples counts 1 or 1/8.
+            paper's equation does. Under masking they differ widely: one fine label among 8 samples counts 1 or 1/8.
     """
     if labels.dim() != 2 or labels.shape[1] != len(log_probs):
         raise ValueError(f"labels are {tuple(labels.shape)}, expected (batch, {len(log_probs)}): one column per level")
@@ -47,19 +47,19 @@ def soft_cross_entropy(
 ) -> Tensor:
     """Cross-entropy with a distribution over finest classes as the target, at the levels where a sample has no label.
 
-    The target of a coarser level is that distribution summed over children; cross-entropy is linear in its target, so nothing
+    The target of a coarser level is that distribution summed over children. Cross-entropy is linear in its target, so nothing
     needs to be summed. Outputs that are not a distribution (a sigmoid per class) are normalised first.
 
     Args:
         log_probs: one (B, C_k) tensor per level, fine first.
-        labels: (B, K), -1 where unknown: there the target counts.
+        labels: (B, K), -1 where unknown; the target is used there.
         index: (B, m) finest classes of the target.
         value: (B, m) their probabilities; zeros for a sample without a target.
         weight: (B,) how much each sample counts.
         ancestors: per level (C_1,), the class of that level above each finest class.
         reduction: `per_level_mean` takes the weighted mean over samples, then the mean over levels; `per_sample` the sum over
             levels divided by B. As in `masked_cross_entropy`.
-        shares: per level a factor on its term.
+        shares: a factor for each level's term.
     """
     total = log_probs[0].new_zeros(())
     for k, (log_p, y) in enumerate(zip(log_probs, labels.unbind(1), strict=True)):
@@ -74,7 +74,7 @@ def soft_cross_entropy(
 
 
 def towards_uniform(log_probs: Sequence[Tensor], labels: Tensor, reduction: Reduction = "per_level_mean") -> Tensor:
-    """Cross-entropy of every known level with the uniform distribution: what label smoothing mixes in."""
+    """Cross-entropy of every known level with the uniform distribution: the term that label smoothing adds."""
     total = log_probs[0].new_zeros(())
     for log_p, y in zip(log_probs, labels.unbind(1), strict=True):
         total = total + masked_mean(-torch.log_softmax(log_p, dim=1).mean(dim=1), y >= 0, reduction)
@@ -82,7 +82,7 @@ def towards_uniform(log_probs: Sequence[Tensor], labels: Tensor, reduction: Redu
 
 
 def masked_mean(values: Tensor, known: Tensor, reduction: Reduction = "per_level_mean") -> Tensor:
-    """Sum of the known values over their number, or over all of them with `per_sample`; 0 when none is known.
+    """The sum of the known values divided by their number, or by B with `per_sample`; 0 when none is known.
 
     Args:
         values: (B,)
@@ -97,13 +97,13 @@ def masked_mean(values: Tensor, known: Tensor, reduction: Reduction = "per_level
 def masked_binary_cross_entropy(logits: Sequence[Tensor], labels: Tensor, positive: Sequence[Tensor] | None = None) -> Tensor:
     """Binary cross-entropy of every class of every known level; an unknown level has no entries.
 
-    The mean over the entries that are kept, so that masking does not change the scale, times the mean number of classes of a
-    level, so that a step of SGD is as long as with cross-entropy.
+    It is the mean over the known entries, so that masking does not change the scale, times the mean number of classes of a
+    level, so that steps of SGD are as large as with cross-entropy.
 
     Args:
         logits: one (B, C_k) tensor per level.
         labels: (B, K), -1 where unknown.
-        positive: per level, (B,) logits to use for the right class instead of its own.
+        positive: per level, (B,) logits to use for the true class instead of its own.
     """
     total, entries = logits[0].new_zeros(()), logits[0].new_zeros(())
     for k, (z, y) in enumerate(zip(logits, labels.unbind(1), strict=True)):

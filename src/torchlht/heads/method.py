@@ -1,4 +1,4 @@
-"""What a method is: features in, a `Prediction` out, and a loss. And the register of methods by name.
+"""Methods: features in, a `Prediction` out, and a loss. And the register of methods by name.
 
 features (B, d) ─► Neck ─► u_1 … u_K (B, w) ─► the method's heads ─► Prediction ─► loss(prediction, labels)
 
@@ -32,9 +32,9 @@ from torchlht.vocabulary import Features, Reduction, check_word, kind_of, parse_
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """BatchNorm1d that takes a training batch of one: it has no variance, so the running statistics stand in.
+    """BatchNorm1d that accepts a training batch of one sample: it has no variance, so the running statistics are used.
 
-    Processes that train together (`torchlht.processes`) share their statistics, on any device; one of them may have no samples.
+    Processes that train together (`torchlht.processes`) share their statistics, on any device; some may have no samples.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class BatchNorm(nn.BatchNorm1d):
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
 
     def _shared(self, x: Tensor) -> Tensor:
-        """With mean and variance of the samples of all processes."""
+        """Normalise with mean and variance over the samples of all processes."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -67,11 +67,11 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class InputNorm(BatchNorm):
-    """BatchNorm of a method's features, then dropout where that is asked for: on one scale, a zero is about average.
+    """BatchNorm of a method's features, then optional dropout: after BatchNorm, zero is an average value.
 
     Attributes:
-        dropout: share of features that is dropped in training.
-        noisy: drop outside of training, too, for a second look at the same sample.
+        dropout: share of features dropped in training.
+        noisy: also drop outside training, for a second view of the same sample.
     """
 
     dropout, noisy = 0.0, False
@@ -82,7 +82,7 @@ class InputNorm(BatchNorm):
 
 
 class Classifier(nn.Linear):
-    """The last linear layer before classes: plain, or cosines of features and a class's weights, times a learned scale."""
+    """The last linear layer before classes: plain, or the cosine between features and class weights, times a learned scale."""
 
     log_scale: Tensor | None
 
@@ -91,7 +91,7 @@ class Classifier(nn.Linear):
         self.register_parameter("log_scale", None)
 
     def use_cosine(self) -> None:
-        """From now on cosines."""
+        """Switch to cosines."""
         self.log_scale = nn.Parameter(torch.full((), math.log(16.0)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -132,9 +132,9 @@ class Neck(nn.Module):
 
 
 def start_rare(layer: nn.Linear, sizes: Sequence[int]) -> None:
-    """Set the biases of a layer of sigmoids so that each class of a level starts at probability one over its size.
+    """Set the biases of a layer of sigmoids so that each class starts at probability one over the size of its level.
 
-    At one half, hundreds of wrong classes would swamp the first steps.
+    At one half, hundreds of wrong classes would dominate the first steps.
     """
     with torch.no_grad():
         layer.bias.copy_(torch.cat([torch.full((size,), -math.log(max(size - 1, 1))) for size in sizes]))
@@ -144,19 +144,19 @@ class Method(nn.Module):
     """A hierarchical classifier on features. Subclass it, write `forward`, and register it by name.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """
 
     name: str
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    """Values of its own options that `lht compare --tune` tries."""
+    """Values of its options that `lht compare --tune` tries."""
     rule: ClassVar[str] = "argmax"
-    """The rule of `heads.prediction` by which it answers; `forward` says so with `choose` where it is another."""
+    """The rule of `heads.prediction` by which it answers; unless it is argmax, `forward` applies it with `choose`."""
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Checks, for every method, that an option which is one of a few words is one of them."""
+        """Check options that must be one of a few words. Raises ConfigError for another word."""
         hints = get_type_hints(cls.__init__)
         for name, value in options.items():
             check_word(name, value, hints.get(name))
@@ -178,7 +178,7 @@ class Method(nn.Module):
         raise TypeError(f"{type(self).__name__} must define forward(features) -> Prediction")
 
     def choose(self, log_probs: tuple[Tensor, ...]) -> Tensor | None:
-        """(B, K) what it answers by its rule: the `choice` of its prediction; None for argmax."""
+        """(B, K) answers by its rule, for the `choice` of its prediction; None for argmax."""
         return own_choice(log_probs, self.hierarchy, self.rule)
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
@@ -186,21 +186,21 @@ class Method(nn.Module):
         return masked_cross_entropy(prediction.log_probs, labels, self.reduction)
 
     def visible(self, labels: Tensor) -> Tensor:
-        """(B, K) labels without those that it makes nothing of."""
+        """(B, K) labels without those it does not use."""
         return labels
 
     def learns_from(self, labels: Tensor) -> Tensor:
-        """(B,) bool: which samples teach this method anything, given their (B, K) labels. The others are not trained on."""
+        """(B,) bool: which samples this method can learn from, given their (B, K) labels. It is not trained on the others."""
         return (labels >= 0).any(dim=1)
 
     def embed(self, features: Tensor) -> Tensor:
-        """(B, in_features) to what it has made of them before its classes: the neck's output, where there is a neck."""
+        """(B, in_features) to the features before its classifier: the neck's output, if there is a neck."""
         neck = getattr(self, "neck", None)
         found: Tensor = neck.layers(features) if isinstance(neck, Neck) else features
         return found
 
     def typical(self, x: Tensor) -> Tensor:
-        """Numbers around 0 with deviation 1, (B, in_features), on the scale that it knows features on, where it knows one."""
+        """(B, in_features) standard normal numbers, moved to the scale of the training features, if it knows that scale."""
         norm = next((module for module in self.modules() if isinstance(module, InputNorm)), None)
         if norm is None or norm.running_mean is None or norm.running_var is None:
             return x
@@ -208,37 +208,37 @@ class Method(nn.Module):
 
     @property
     def can_drop(self) -> bool:
-        """Whether its input can be dropped: whether it has a neck."""
+        """Whether input dropout is possible: whether it has a neck."""
         return any(isinstance(module, InputNorm) for module in self.modules())
 
     def scalars(self) -> dict[str, float]:
-        """Quantities worth a curve in the training history, such as γ of each transition."""
+        """Quantities to record in the training history, such as γ of each transition."""
         return {}
 
     def parameter_count(self) -> int:
-        """How many numbers it learns."""
+        """The number of its trainable parameters."""
         return sum(p.numel() for p in self.parameters())
 
 
 def fine_only(labels: Tensor) -> Tensor:
-    """(B, K) labels of which only those of the finest level are known: what a method sees that learns from these alone."""
+    """(B, K) labels with all but the finest level unknown, for methods that learn from fine labels alone."""
     seen = labels.clone()
     seen[:, 1:] = -1
     return seen
 
 
 class Estimator(Method):
-    """A method that is not trained by steps: `fit` sees all samples at once. For peers from other libraries."""
+    """A method that is not trained by steps: `fit` takes all samples at once. For models of other libraries."""
 
     package: ClassVar[str]
-    """The package it stands for, which the extra `peers` installs."""
+    """The package it uses, which the extra `peers` installs."""
 
     def fit(self, features: Tensor, labels: Tensor, *, seed: int = 0) -> None:
         """Learn from all training samples: features (N, d), labels (N, K)."""
         raise TypeError(f"{type(self).__name__} must define fit(features, labels)")
 
     def parameter_count(self) -> int:
-        """See `Method.parameter_count`."""
+        """The number of fitted weights."""
         return sum(value.numel() for value in self.state_dict().values())
 
 
@@ -247,7 +247,7 @@ class Estimator(Method):
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for: a class and the options that are set for it, a line about it, and where it comes from."""
+    """What a name means: a class with some options set, one line about it, and its paper."""
 
     cls: type[Method]
     options: dict[str, Any]
@@ -262,7 +262,7 @@ M = TypeVar("M", bound=type[Method])
 
 
 def register(name: str, *, paper: str = "", aliases: Sequence[str] = ()) -> Callable[[M], M]:
-    """Class decorator: make a method known by name to `create_method`, the command line and `lht compare`."""
+    """Class decorator: register a method by name for `create_method`, the command line and `lht compare`."""
 
     def enter(cls: M) -> M:
         summary = (inspect.getdoc(cls) or "").partition("\n")[0]
@@ -282,14 +282,14 @@ def variant(
     grid: dict[str, tuple[Any, ...]] | None = None,
     **options: Any,
 ) -> None:
-    """Make a method with some options set known by a name of its own; `grid` replaces the class's."""
+    """Register a method with some options set under another name; `grid` replaces that of the class."""
     own = {option: values for option, values in cls.grid.items() if option not in options}
     _REGISTRY[name] = Entry(cls, options, summary, paper, own if grid is None else grid)
 
 
 @functools.cache
 def _import_all() -> None:
-    """Import every file of `heads/methods`, each of which registers what it holds: a new one is found by itself."""
+    """Import every file of `heads/methods`, each of which registers its methods; a new file is found automatically."""
     package = importlib.import_module("torchlht.heads.methods")
     for file in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{file.name}")
@@ -306,12 +306,12 @@ def list_methods(pattern: str = "*") -> list[str]:
 
 
 def aliases_of(name: str) -> list[str]:
-    """Other names for the same thing."""
+    """Other names of a method."""
     return sorted(alias for alias, target in _ALIASES.items() if target == name)
 
 
 def find_method(name: str) -> Entry:
-    """What a name or alias stands for. Raises ConfigError, with the nearest name, when there is none."""
+    """The entry of a name or alias. Raises ConfigError, with the nearest name, when it is unknown."""
     known = _registered()
     found = known.get(_ALIASES.get(name, name))
     if found is None:
@@ -333,14 +333,14 @@ class Option:
 
     @property
     def kind(self) -> str:
-        """What it takes, as in --help."""
+        """Its type, as shown in --help."""
         kind, optional = kind_of(self.hint)
         words = "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else kind.__name__.upper()
         return "true|false" if kind is bool else words + "|none" * optional
 
 
 def options_of(name: str) -> dict[str, Option]:
-    """The options of a method, its own and those of every method that is trained by steps, which `regularise` takes."""
+    """The options of a method: its own, and those of `regularise` if it is trained by steps."""
     entry = find_method(name)
     found = _declared(entry.cls.__init__, entry.cls.__doc__ or "")
     found |= {name: dataclasses.replace(found[name], default=value) for name, value in entry.options.items()}
@@ -355,7 +355,7 @@ def _declared(function: Callable[..., Any], docstring: str) -> dict[str, Option]
 
 
 def argument_texts(docstring: str) -> dict[str, str]:
-    """What the Args section of a docstring says of each argument."""
+    """The text about each argument in the Args section of a docstring."""
     _, _, section = inspect.cleandoc(docstring).partition("Args:\n")
     found: dict[str, str] = {}
     for line in section.splitlines():
@@ -370,7 +370,7 @@ def argument_texts(docstring: str) -> dict[str, str]:
 
 
 def method_options(name: str, *, common: bool = False) -> dict[str, Any]:
-    """The options a method takes, with their defaults; with `common` those that all methods take as well."""
+    """The options a method takes, with their defaults; with `common`, also those that all methods take."""
     others = () if common else COMMON_OPTIONS
     return {option.name: option.default for option in options_of(name).values() if option.name not in others}
 
@@ -384,7 +384,7 @@ def find_option(method: str, name: str) -> Option:
 
 
 def parse_options(name: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Options written as `name=value`, by the type hints of a method: `parse_options("hxe", ["alpha=0.3"])`."""
+    """Parse options written as `name=value`, by the type hints of a method: `parse_options("hxe", ["alpha=0.3"])`."""
     found = {}
     for pair in pairs:
         option, equals, text = pair.partition("=")
@@ -406,20 +406,20 @@ def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: 
 
 
 def regularise(method: Method, *, input_dropout: float = 0.0, cosine: bool = False) -> None:
-    """What can be asked of every method that is trained by steps.
+    """Options of every method that is trained by steps.
 
     Args:
-        method: what to change, in place.
-        input_dropout: share of its features that is dropped in training, from 0 to below 1.
-        cosine: classes by the cosine between features and their weights, times a learned scale.
+        method: the method, changed in place.
+        input_dropout: share of the features dropped in training, from 0 to below 1.
+        cosine: classify by the cosine between features and class weights, times a learned scale.
     """
     if not 0 <= input_dropout < 1:
-        raise ConfigError(f"input_dropout is {input_dropout}: a share from 0 to below 1")
+        raise ConfigError(f"input_dropout is {input_dropout}: it must be a share from 0 to below 1")
     classifiers = [module for module in method.modules() if isinstance(module, Classifier)]
     if input_dropout and not method.can_drop:
-        raise ConfigError(f"method {method.name} has no neck whose input could be dropped; leave input_dropout at 0")
+        raise ConfigError(f"method {method.name} has no neck for input dropout; leave input_dropout at 0")
     if cosine and not classifiers:
-        raise ConfigError(f"method {method.name} has no linear classifier that could be a cosine; leave cosine off")
+        raise ConfigError(f"method {method.name} has no linear classifier to turn into cosines; leave cosine off")
     for module in method.modules():
         if isinstance(module, InputNorm):
             module.dropout = input_dropout

@@ -1,7 +1,7 @@
-"""`Prediction`: what every method returns, and all that losses, metrics and answers ever see of it. And the rules of answering.
+"""`Prediction`: what every method returns, and all that losses, metrics and answers read. And the rules of answering.
 
-A rule is a function with `@rule`: it gets the log-probabilities of every level, fine first, and the tree, and gives the class
-that is answered at each level. Whatever lists rules, checks their names or measures them reads the register here.
+A rule is a function with `@rule`: it takes the log-probabilities of every level, fine first, and the tree, and returns the
+answer at each level. Everything that lists, checks or measures rules reads the register here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Prediction:
         log_probs: one (B, C_k) tensor per level. Most methods give a distribution over the classes of a level; one with a
             sigmoid per class gives each class its own probability, and a row need not sum to one.
         transitions: one per adjacent pair of levels for methods that have them, else empty.
-        choice: (B, K) classes that are answered, where that is not simply the most probable one of each level.
-        scores: (B, C_1) what a rule of answering ranks the finest classes by, where that is not their probability.
-        sigmoid: levels with a sigmoid per class. Of other levels, rows that do not sum to one tell; saturated ones do sum.
+        choice: (B, K) answers, if they are not simply the most probable class of each level.
+        scores: (B, C_1) scores by which a rule ranks the finest classes, if not by their probability.
+        sigmoid: levels with a sigmoid per class. Rows that do not sum to one also show this, but saturated rows do sum to one.
     """
 
     log_probs: tuple[Tensor, ...]
@@ -42,24 +42,24 @@ class Prediction:
         return self.log_probs[level].exp()
 
     def chosen(self) -> Tensor:
-        """(B, K) the class that is answered at each level, fine first."""
+        """(B, K) the class answered at each level, fine first."""
         if self.choice is not None:
             return self.choice
         return torch.stack([log_p.argmax(dim=1) for log_p in self.log_probs], dim=1)
 
     def first(self, count: int) -> Prediction:
-        """Of the first so many samples, without transitions."""
+        """The prediction for the first `count` samples, without transitions."""
         choice = None if self.choice is None else self.choice[:count]
         return Prediction(tuple(log_p[:count] for log_p in self.log_probs), choice=choice, sigmoid=self.sigmoid)
 
     def ranked(self, k: int) -> Tensor:
-        """(B, k) finest classes, or all when there are fewer: the answer first, the others by `scores`, else by probability."""
+        """(B, k) finest classes, or all if there are fewer: the answer first, the others by `scores` or else by probability."""
         scores = self.log_probs[0] if self.scores is None else self.scores
         first = scores.scatter(1, self.chosen()[:, :1], torch.inf)
         return first.topk(min(k, first.shape[1]), dim=1).indices
 
     def transition(self, level: int) -> Tensor:
-        """(B, C_{k+1}, C_k): the matrices from `level` to the next coarser one, columns summing to one."""
+        """(B, C_{k+1}, C_k): the matrices from `level` to the next coarser one; columns sum to one."""
         if not self.transitions:
             raise ValueError("this method has no transitions between its levels")
         matrix = self.transitions[level].log_matrix().exp()
@@ -77,9 +77,9 @@ class Rule:
     """A rule of answering.
 
     Attributes:
-        meaning: what it answers, in a line.
-        choose: from log-probabilities to (B, K) classes; None leaves it to the method.
-        scores: from log-probabilities to (B, C_1) what it ranks the finest classes by, where that is not their probability.
+        meaning: one line about what it answers.
+        choose: log-probabilities to (B, K) classes; None for the method's own choice.
+        scores: log-probabilities to (B, C_1) scores that rank the finest classes, if not by their probability.
     """
 
     meaning: str
@@ -91,12 +91,12 @@ RULES: dict[str, Rule] = {"own": Rule("the method's own way, which is mostly arg
 
 
 def rule(name: str, meaning: str, *, ranks: bool = False) -> Callable[[Reading], Reading]:
-    """Decorator: make a function known as a rule.
+    """Decorator: register a function as a rule.
 
     Args:
-        name: what it is called, on the command line as well.
-        meaning: what it answers, in a line.
-        ranks: the function gives (B, C_1) scores; the finest class with the highest is answered, and its ancestors.
+        name: its name, also on the command line.
+        meaning: one line about what it answers.
+        ranks: the function returns (B, C_1) scores; the answer is the finest class with the highest score, and its ancestors.
     """
 
     def enter(function: Reading) -> Reading:
@@ -107,14 +107,14 @@ def rule(name: str, meaning: str, *, ranks: bool = False) -> Callable[[Reading],
 
 
 def find_rule(name: str) -> Rule:
-    """A rule by name. Raises ConfigError, with the nearest name, when there is none."""
+    """A rule by name. Raises ConfigError, with the nearest name, when it is unknown."""
     if name not in RULES:
         raise ConfigError(f"unknown rule {name!r}: {suggestion(name, RULES)}")
     return RULES[name]
 
 
 def decide(prediction: Prediction, hierarchy: Hierarchy, rule: str = "own") -> Prediction:
-    """The same prediction, with answers chosen by a rule. Raises ConfigError for an unknown one."""
+    """The prediction with answers chosen by a rule. Raises ConfigError if the rule is unknown."""
     found = find_rule(rule)
     if found.choose is None:
         return prediction
@@ -125,7 +125,7 @@ def decide(prediction: Prediction, hierarchy: Hierarchy, rule: str = "own") -> P
 
 
 def own_choice(log_probs: LogProbs, hierarchy: Hierarchy, rule: str) -> Tensor | None:
-    """The `choice` in the prediction of a method that answers by a rule; None for argmax, which is what no choice means."""
+    """The `choice` for the prediction of a method that answers by this rule; None for argmax, the default."""
     choose = find_rule(rule).choose
     return None if choose is None or rule == "argmax" else choose(log_probs, hierarchy)
 
@@ -168,7 +168,7 @@ def top_down(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
     for k in reversed(range(len(hierarchy) - 1)):
         parents = _parents(hierarchy, k, log_probs[k])
         outside = parents.unsqueeze(0) != chosen[-1].unsqueeze(1)  # (B, C_k)
-        inside = log_probs[k].clamp(min=torch.finfo(log_probs[k].dtype).min)  # also a probability of 0 comes before outside
+        inside = log_probs[k].clamp(min=torch.finfo(log_probs[k].dtype).min)  # a probability of 0 inside still beats outside
         chosen.append(inside.masked_fill(outside, -torch.inf).argmax(dim=1))
     return torch.stack(chosen[::-1], dim=1)
 
@@ -189,7 +189,7 @@ def crm_scores(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
     d counts the levels on which two classes have different ancestors, so this is Σ_k P_k[ancestor of c], with P_k the sum of
     p¹ over a class's descendants: linear in the classes, no matrix of distances.
     """
-    log_p = torch.log_softmax(log_probs[0], dim=1)  # a distribution already, unless the method has a sigmoid per class
+    log_p = torch.log_softmax(log_probs[0], dim=1)  # changes nothing unless the method has a sigmoid per class
     mass = [log_p]
     for k in range(len(hierarchy) - 1):
         mass.append(sum_children(mass[-1], _parents(hierarchy, k, log_p), hierarchy.sizes[k + 1]))

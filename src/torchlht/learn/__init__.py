@@ -1,1 +1,1 @@
-"""Training: options, the recipe, epochs and steps, targets for unknown labels, calibration of a run."""
+"""Training: options, the recipe, epochs and steps, targets for unknown labels, calibration."""

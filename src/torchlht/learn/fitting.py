@@ -1,4 +1,4 @@
-"""The steps of training: epochs, checkpoints, validation. Any number of processes do the same as one.
+"""The steps of training: epochs, checkpoints, validation. Several processes do the same as one.
 
 Every random choice depends on the seed and the epoch; a checkpoint inside an epoch keeps the state of the generators, too.
 A batch is cut into parts (`--accumulate`), and each part into the shares of processes; a share may be empty.
@@ -35,12 +35,12 @@ from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
 from torchlht.measure.evaluation import measure
 from torchlht.processes import of_all
 
-TEACHER = 0.99  # decay of the averaged weights that --semi posterior asks, where --ema does not say
+TEACHER = 0.99  # decay of the averaged weights used by --semi posterior when --ema is not given
 
 
 @dataclass(frozen=True)
 class Sets:
-    """What the network is fed: the part of the model that trains, and the samples of each split."""
+    """The part of the model that trains, and the samples of each split."""
 
     network: nn.Module
     train: SampleSet
@@ -51,15 +51,15 @@ class Sets:
 
 @dataclass
 class Progress:
-    """How far an epoch is, and what its row of the history is made of.
+    """How far an epoch is, and the sums for its row of the history.
 
     Attributes:
-        steps: done so far.
-        loss: sum of their losses, of this process's share.
-        hits: (K, 2) known labels that were hit, and all of them, of this process's share.
-        seconds: taken so far.
-        found: what else goes into the row.
-        generators: states of random generators, by name, to go on with.
+        steps: taken so far.
+        loss: sum of their losses on this process's share.
+        hits: (K, 2) known labels predicted correctly, and all known labels, on this process's share.
+        seconds: elapsed so far.
+        found: other entries of the row.
+        generators: states of the random generators to continue with, by name.
     """
 
     loss: Tensor
@@ -72,14 +72,14 @@ class Progress:
 
 @dataclass
 class Fitting:
-    """All that changes in training, and what it needs to change.
+    """The state of training, and everything a step needs.
 
     Attributes:
         objective: network and loss.
-        step: the same, as Fabric runs it.
-        averaged: the averaged weights, where there are any.
-        history: a row per whole epoch.
-        progress: of the epoch that is not whole yet.
+        step: the same, wrapped by Fabric.
+        averaged: the averaged weights, if any.
+        history: a row per finished epoch.
+        progress: progress of the current epoch.
     """
 
     fabric: Fabric
@@ -97,12 +97,12 @@ class Fitting:
 
     @property
     def kept(self) -> nn.Module:
-        """What is kept in the end: the network itself, or its average."""
+        """The network to save in the end: the trained one, or its average."""
         return self.averaged.network if self.averaged and self.recipe.ema else self.sets.network
 
     @property
     def teacher(self) -> nn.Module:
-        """Whom targets of unknown labels are asked from."""
+        """The network that gives targets for unknown labels."""
         return self.averaged.network if self.averaged else self.sets.network
 
     def batches(self, epoch: int) -> list[list[int]]:
@@ -111,7 +111,7 @@ class Fitting:
 
 
 def make_optimizer(recipe: Recipe, model: Model) -> Optimizer:
-    """Two learning rates: the method's and the backbone's."""
+    """The optimizer, with separate learning rates for method and backbone."""
     groups = [{"params": list(model.method.parameters()), "lr": recipe.lr, "start_lr": recipe.lr}]
     backbone = [p for p in model.backbone.parameters() if p.requires_grad]
     if backbone:
@@ -122,7 +122,7 @@ def make_optimizer(recipe: Recipe, model: Model) -> Optimizer:
 
 
 def batches_of(recipe: Recipe, sets: Sets, epoch: int) -> list[list[int]]:
-    """The batches of an epoch, over all processes."""
+    """The batches of an epoch, for all processes together."""
     return set_batches(sets.train, recipe.batch_size, seed=recipe.seed, epoch=epoch, drop_last=recipe.drop_last)
 
 
@@ -130,7 +130,7 @@ def batches_of(recipe: Recipe, sets: Sets, epoch: int) -> list[list[int]]:
 
 
 def fit(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
-    """All epochs, with a checkpoint after each; starts where the last checkpoint ended."""
+    """Run all epochs, with a checkpoint after each, starting from the last checkpoint."""
     if isinstance(model.method, Estimator):
         return fit_at_once(fabric, recipe, run, model, sets, semi)
     now = set_up(fabric, recipe, run, model, sets, semi)
@@ -156,7 +156,7 @@ def fit(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi
 
 
 def set_up(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> Fitting:
-    """Network, optimizer and averages before the first step."""
+    """Set up network, optimizer and averages before the first step."""
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         share_statistics(model.backbone)
     shares = semi.shares if semi else ()
@@ -164,20 +164,20 @@ def set_up(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, s
     step, optimizer = fabric.setup(objective, make_optimizer(recipe, model))
     averaged = Averaged(sets.network, recipe.ema or TEACHER) if recipe.ema or (semi and semi.needs_teacher) else None
     if recipe.compile:
-        model.backbone.compile()  # in place, so that names of weights stay as they are
+        model.backbone.compile()  # in place: names of weights do not change
     return Fitting(fabric, recipe, run, model, sets, semi, objective, step, optimizer, averaged)
 
 
 def fit_at_once(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
-    """What stands in for epochs with a method that sees all samples at once; its history has one row.
+    """Fit a method that takes all samples at once, without epochs; its history has one row.
 
-    Unknown labels are filled in with the likeliest classes of their targets, and from the model's own it learns a second time.
+    Unknown labels are replaced by the likeliest classes of their targets. Targets from the model itself need a second fit.
     """
     assert isinstance(model.method, Estimator)
     assert isinstance(sets.train, FeatureSet)
     started, row = time.monotonic(), {"epoch": 1.0}
     x, labels = sets.train.x, sets.train.labels
-    turns = [0, max(semi.rounds) + 1] if semi and semi.needed and semi.needs_teacher else [0]  # its features stay the same
+    turns = [0, max(semi.rounds) + 1] if semi and semi.needed and semi.needs_teacher else [0]  # its features do not change
     for epoch in turns:
         if semi:
             with torch.no_grad():
@@ -197,7 +197,7 @@ def fit_at_once(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Se
 
 
 def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, float]:
-    """One pass over the training samples, or what is left of it; gives its row of the history."""
+    """Train for one epoch, or for the rest of one; returns its row of the history."""
     fabric, recipe = now.fabric, now.recipe
     started = time.monotonic()
     progress = now.progress = now.progress or begin(now, epoch, view)
@@ -239,7 +239,7 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
 
 
 def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
-    """Nothing done of an epoch yet; targets for unknown labels are made here."""
+    """Start an epoch: make the targets for unknown labels, and return empty sums."""
     device, semi = now.fabric.device, now.semi
     progress = Progress(torch.zeros((), device=device), torch.zeros(len(now.model.hierarchy), 2, device=device))
     if semi:
@@ -252,20 +252,20 @@ def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
 
 
 def seed_epoch(now: Fitting, epoch: int) -> None:
-    """Random numbers of an epoch: the first process draws what one alone would, the others each their own."""
+    """Seed the generators for an epoch. The first process draws what a single one would, the others draw other numbers."""
     rank = now.fabric.global_rank
     moment = [now.recipe.seed, epoch, *([1 + rank] if rank else [])]
     torch.manual_seed(np.random.SeedSequence(moment).generate_state(1)[0].item())
 
 
 def cut(batch: list[int], parts: int, rank: int, world: int) -> list[tuple[list[int], list[int]]]:
-    """The parts of a batch that are not empty, each with this process's share of it, which may be."""
+    """The non-empty parts of a batch, each with this process's share of it, which may be empty."""
     found = [batch[i::parts] for i in range(min(parts, len(batch)))]
     return [(part, part[rank::world]) for part in found]
 
 
 def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], stream: Any) -> None:
-    """One step of the optimizer, by as many forward passes as there are shares; `stream` gives their samples."""
+    """Take one step of the optimizer, with one forward pass per share; `stream` yields their samples."""
     fabric, device = now.fabric, now.fabric.device
     now.optimizer.zero_grad()
     targets = [targets_at(now, rows) for rows in shares]
@@ -289,7 +289,7 @@ def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], str
 
 
 def targets_at(now: Fitting, rows: list[int]) -> Target | None:
-    """Index, value and weight of the targets of some samples, where there are any targets."""
+    """Index, value and weight of the targets of some samples; None without targets."""
     if not now.semi or not now.semi.targets:
         return None
     found = now.semi.targets.at(torch.tensor(rows, dtype=torch.int64)).to(now.fabric.device)
@@ -302,7 +302,7 @@ def targets_at(now: Fitting, rows: list[int]) -> Target | None:
 def measure_on(
     fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """All metrics on a set; with several processes each sample is seen by one of them."""
+    """All metrics on a set. Several processes share its samples."""
     return measure(
         network,
         data,
@@ -316,7 +316,7 @@ def measure_on(
 
 
 def validate(fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet) -> dict[str, float]:
-    """Accuracy on the validation samples, per level and on average."""
+    """Accuracy on the validation samples, per level and averaged over levels."""
     metrics = measure_on(fabric, model, network, sets, data)
     levels = {f"val_{level['name']}": level["accuracy"] for level in metrics["levels"] if level["accuracy"] is not None}
     return {**levels, "val_mean": metrics["mean_accuracy"]}
@@ -331,7 +331,7 @@ def best_epoch(history: History) -> int:
 
 
 def keep_epoch(now: Fitting) -> None:
-    """Checkpoint and history, the best weights first: a kill in between repeats the epoch and writes the same again."""
+    """Write checkpoint and history, the best weights first: a run killed in between repeats the epoch with the same result."""
     if not now.fabric.is_global_zero:
         return
     if now.recipe.best and best_epoch(now.history) == len(now.history):
@@ -342,7 +342,7 @@ def keep_epoch(now: Fitting) -> None:
 
 
 def keep_step(now: Fitting) -> None:
-    """A checkpoint inside an epoch. Sums are kept over all processes, so that any number of them can go on."""
+    """Write a checkpoint inside an epoch. Sums are over all processes, so any number of processes can resume."""
     progress = now.progress
     assert progress is not None
     loss, hits = now.fabric.all_reduce((progress.loss.clone(), progress.hits.clone()), reduce_op="sum")  # works in place
@@ -354,14 +354,14 @@ def keep_step(now: Fitting) -> None:
 
 
 def more_state(now: Fitting) -> dict[str, Tensor]:
-    """Averages and targets, as a checkpoint has them."""
+    """Averages and targets, as stored in a checkpoint."""
     averaged = now.averaged.state() if now.averaged else {}
     targets = now.semi.state(inside=now.progress is not None) if now.semi else {}
     return averaged | {f"semi.{name}": value for name, value in targets.items()}
 
 
 def go_on(now: Fitting) -> None:
-    """Put the last checkpoint back, of any number of processes."""
+    """Restore the last checkpoint, written by any number of processes."""
     found = load_checkpoint(now.run.last, now.sets.network, now.optimizer)
     now.history, more = found.history, found.more
     steps = found.inside["steps"] if found.inside else 0
@@ -372,7 +372,7 @@ def go_on(now: Fitting) -> None:
     if found.inside:
         loss, hits = (more[f"progress.{name}"].to(now.fabric.device) for name in ("loss", "hits"))
         generators = {name: value for name, value in more.items() if name.startswith("generator.")}
-        hits = hits if now.fabric.is_global_zero else torch.zeros_like(hits)  # they are added up; losses are averaged
+        hits = hits if now.fabric.is_global_zero else torch.zeros_like(hits)  # hits are summed over processes, losses averaged
         now.progress = Progress(loss, hits, **found.inside, generators=generators)
 
 
@@ -389,34 +389,34 @@ def generator_states(fabric: Fabric) -> dict[str, Tensor]:
 
 
 def restore_generators(fabric: Fabric, states: dict[str, Tensor]) -> None:
-    """Put this process's generators back. One that was not there when they were kept draws numbers of its own."""
+    """Restore this process's generators. A process without a stored state keeps its own."""
     if (state := states.get(f"generator.cpu.{fabric.global_rank}")) is not None:
         torch.set_rng_state(state)
     if (state := states.get(f"generator.cuda.{fabric.global_rank}")) is not None and fabric.device.type == "cuda":
         torch.cuda.set_rng_state(state, fabric.device)
 
 
-# ---- what is seen --------------------------------------------------------------------------------------------------
+# ---- what is shown --------------------------------------------------------------------------------------------------
 
 
 def make_logger(fabric: Fabric, recipe: Recipe, run: Run) -> TensorBoardLogger | None:
-    """TensorBoard events, when it is installed and wanted."""
+    """TensorBoard events, if tensorboard is installed and the option is on."""
     if not recipe.track or not fabric.is_global_zero or not RequirementCache("tensorboard"):
         return None
     return TensorBoardLogger(run.path, name="tensorboard", version="")
 
 
 def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:
-    """An epoch in a line: loss, accuracy per level (on validation samples where there are any), speed."""
+    """One line about an epoch: loss, accuracy per level (on validation samples, if any), speed."""
     part = "val" if "val_mean" in row else "train"
     levels = [f"{tree.levels[k]} {console.percent(row.get(f'{part}_{tree.levels[k]}'))}" for k in tree.top_down]
     return f"loss {row['loss']:.3f}  {part}: {'  '.join(levels)}  {row['images_per_second']:,.0f} img/s"
 
 
 def propagated_text(semi: Semi, found: dict[str, float]) -> str:
-    """What was found out about propagated labels, in a line."""
+    """One line about propagated labels: how many, and how often they are right."""
     count = int((semi.labels[:, 0] < 0).sum())
     return (
-        f"{count:,} samples without a finest label take part with what their neighbours are"
+        f"{count:,} samples without a finest label learn from their neighbours' labels"
         f" · {console.percent(found['propagated_right'])} right on {found['propagated_checked']:.0f} labels set aside"
     )

@@ -1,4 +1,4 @@
-"""How processes are started and what they are: devices and precision, which of them this is, and whose restart it may be."""
+"""Starting processes: devices, precision, and restarts by torchrun."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchlht.errors import ConfigError
 
 
 def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> Fabric:
-    """Devices and precision: as asked, or as torchrun or `fabric run` have it when they started this process."""
+    """A Fabric with these devices and this precision, or with those that torchrun or `fabric run` set for this process."""
     if os.environ.get("LT_CLI_USED"):
-        return Fabric()  # `fabric run` has launched the processes and says the rest through the environment
+        return Fabric()  # `fabric run` has launched the processes and passes the rest through the environment
     local = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
     nodes = int(os.environ.get("WORLD_SIZE", local)) // local
     strategy = "ddp" if local * nodes > 1 else "auto"
@@ -33,12 +33,12 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
 
 
 def meet_again(fabric: Fabric) -> None:
-    """Let processes on one machine that torchrun has started again meet under a new name.
+    """Let processes that torchrun has restarted on one machine meet under a new name.
 
     Without --standalone or a --rdzv-backend, torchrun keeps one store for all attempts, with addresses of dead processes.
     """
     attempt, world = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), int(os.environ.get("WORLD_SIZE", "1"))
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # on several machines, attempts are counted by each of them
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # on several machines, each counts attempts by itself
     if attempt == "0" or world == 1 or here < world or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
@@ -51,15 +51,15 @@ def meet_again(fabric: Fabric) -> None:
 
 
 def check_compiler(device: torch.device) -> None:
-    """Compile something small, and be quiet about it.
+    """Try to compile something small, silently.
 
     Raises:
-        ConfigError: when that cannot be done here, such as without a C++ compiler.
+        ConfigError: when compiling does not work here, for example without a C++ compiler.
     """
-    from torch._dynamo.exc import TorchDynamoException  # seconds to import, for those who compile
+    from torch._dynamo.exc import TorchDynamoException  # takes seconds to import
     from torch._logging._internal import set_logs
 
-    set_logs(all=logging.ERROR)  # that some part of a network is left as it is is no news
+    set_logs(all=logging.ERROR)  # no warnings about parts that are not compiled
     try:
         torch.compile(torch.nn.functional.softplus)(torch.ones(2, 3, device=device))
     except TorchDynamoException as error:
@@ -68,9 +68,9 @@ def check_compiler(device: torch.device) -> None:
 
 
 def launch_id(fabric: Fabric) -> str | None:
-    """What stays the same when torchrun starts its processes again, and is another when anybody else does; None without it.
+    """An id that is the same after torchrun restarts its processes and different for any other launch; None without torchrun.
 
-    It is the --rdzv-id; where none was given, the process of torchrun that started the first of them.
+    It is the --rdzv-id; if none was given, the process id of torchrun.
     """
     given = os.environ.get("TORCHELASTIC_RUN_ID")
     if given is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def preset(name: str) -> dict[str, Any]:
-    """Options by the name of a preset: `TrainArgs("birds.csv", **preset("paper"))`. The method's own are `preset_options`."""
+    """Options by the name of a preset: `TrainArgs("birds.csv", **preset("paper"))`. See also `preset_options`."""
     if name == "default":
         return {}
     steps = {"epochs": 200, "batch_size": 8, "optimizer": "sgd", "lr": 2e-3, "weight_decay": 5e-4, "clip": 0.0}
@@ -28,9 +28,9 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def preset_options(name: str, mask: float) -> dict[str, Any]:
-    """What a preset says to methods; each takes what concerns it.
+    """The options that a preset sets for methods; each method takes those it has.
 
-    λ of the paper's preset is its CUB value, which the paper lowers where 90 % are masked.
+    λ is the paper's value for CUB, which is lower when 90 % of labels are masked.
     """
     if name == "default":
         return {}
@@ -42,17 +42,17 @@ def preset_options(name: str, mask: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneArgs(Options):
-    """What sees the pictures."""
+    """The network that turns pictures into features."""
 
     backbone: str = "auto"
-    """A timm model, `efficientnet_lite0` (weights without a hub), `small`; for features `none`, or `linear`, a layer trained
+    """A timm model, `efficientnet_lite0` (weights need no hub) or `small`; for features `none`, or `linear`, a layer trained
     from the identity. `auto` is none for features, small for the demo, else resnet18."""
     pretrained: bool = True
     """Start the backbone from ImageNet weights."""
     freeze: bool = False
-    """Keep the backbone as it is: its features are computed once and kept on disk, and epochs take seconds."""
+    """Do not train the backbone: its features are computed once and stored on disk, and epochs take seconds."""
     image_size: int | None = None
-    """Side of the square the network sees, in pixels; the backbone's own by default."""
+    """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
 
 OLD_FIELDS = (
@@ -62,7 +62,7 @@ OLD_FIELDS = (
 
 
 def with_old_options(values: dict[str, Any]) -> dict[str, Any]:
-    """Plain values as they are now; earlier versions kept some options of methods, `OLD_FIELDS`, beside the others."""
+    """Values in today's layout: earlier versions kept some options of methods, `OLD_FIELDS`, among the others."""
     mask = values.get("mask", 0.0)
     known = preset_options(values.get("preset", "default"), 0.0 if isinstance(mask, list) else mask)
     old = {name: values[name] for name in OLD_FIELDS if values.get(name) is not None and values[name] != known.get(name)}
@@ -77,11 +77,11 @@ def pairs(options: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodArgs(Options):
-    """What methods are told."""
+    """Options of methods."""
 
     option: tuple[str, ...] = ()
-    """Options of the method as NAME=VALUE; of several methods, each takes those it has. Every one has a flag, too, such as
-    --gamma 1 or --no-bias of lht: `lht methods NAME` lists those of a method, `lht train --method NAME --help` as well."""
+    """Options of the method as NAME=VALUE; of several methods, each takes those it has. Each also has a flag, such as
+    --gamma 1 or --no-bias of lht: see `lht methods NAME` or `lht train --method NAME --help`."""
 
     def _check(self) -> None:
         if isinstance(self.option, Mapping):  # in Python
@@ -89,43 +89,43 @@ class MethodArgs(Options):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`, of earlier versions as well."""
+        """The inverse of `to_dict`; also reads values of earlier versions."""
         return super().from_dict(with_old_options(values))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitArgs(Options):
-    """How weights are learned. What is None is left to `TrainArgs.recipe`."""
+    """How weights are learned. `TrainArgs.recipe` fills in what is None."""
 
     semi: SemiName = "none"
-    """What samples without a finest label learn from, confined to what their known labels allow: their neighbours' labels
-    (`propagate`), the averaged model's own opinion (`posterior`), or `both`."""
+    """How samples without a finest label learn: from their neighbours' labels (`propagate`), from the averaged model's own
+    predictions (`posterior`), or from `both`. Only classes that their known labels allow are possible."""
     mixup: float = 0.0
-    """Mix features of pairs of samples, by shares from Beta(a, a) with this a; 0 for none."""
+    """Mix features of pairs of samples, with shares drawn from Beta(a, a) for this a; 0 for none."""
     label_smoothing: float = 0.0
-    """Share of the uniform distribution in every label."""
+    """Label smoothing: the share of the uniform distribution in every label."""
     ema: float = 0.0
-    """Keep a moving average of the weights with this decay, such as 0.99, instead of the last ones; 0 for none."""
+    """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
     epochs: int | None = None
-    """Passes over the training samples: by default 30 for pictures, and for features enough for 500 steps, from 10 to 100."""
+    """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100."""
     batch_size: int | None = None
-    """Samples per step, over all processes: 128 for features, 64 for pictures by default."""
+    """Samples per step, over all processes; by default 128 for features, 64 for pictures."""
     accumulate: int = 1
-    """Forward passes per step, each over a part of the batch, for want of memory. BatchNorm sees a part at a time."""
+    """Forward passes per step, each over a part of the batch, to save memory. BatchNorm sees one part at a time."""
     checkpoint_every: int | None = None
-    """Steps between checkpoints inside an epoch; only after epochs by default."""
+    """Steps between checkpoints inside an epoch; by default a checkpoint is written only after each epoch."""
     optimizer: OptimizerName | None = None
     """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
     lr: float | None = None
-    """Learning rate of the head at the start, falling to zero along a cosine; 0.05 with SGD, 0.001 with AdamW by default."""
+    """Initial learning rate of the head, which falls to zero along a cosine; by default 0.05 with SGD, 0.001 with AdamW."""
     backbone_lr: float | None = None
-    """Learning rate of the backbone; a tenth of --lr when it is pretrained, else the same."""
+    """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
     weight_decay: float | None = None
-    """Weight decay: 0.0005 with SGD, 0.05 with AdamW by default."""
+    """Weight decay; by default 0.0005 with SGD, 0.05 with AdamW."""
     clip: float = 5.0
-    """Largest norm of a step's gradient, 0 for none: a learned transition multiplies two layers, which can run away."""
+    """Largest norm of a step's gradient, 0 for no limit. A learned transition multiplies two layers, which can diverge."""
     drop_last: bool = False
-    """Leave out the last, smaller batch of an epoch."""
+    """Skip the last, smaller batch of an epoch."""
 
     def _check(self) -> None:
         self.at_least(1, "epochs", "batch_size", "accumulate", "checkpoint_every")
@@ -137,7 +137,7 @@ class FitArgs(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(FitArgs):
-    """How weights are learned, with nothing left open: what `fit` takes."""
+    """How weights are learned, with every value filled in: what `fit` takes."""
 
     epochs: int = field()
     batch_size: int = field()
@@ -154,40 +154,40 @@ class Recipe(FitArgs):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineArgs(Options):
-    """What a run uses of the machine."""
+    """The hardware a run uses."""
 
     accelerator: str = "auto"
-    """cpu, cuda, mps or auto."""
+    """Where to compute: cpu, cuda, mps, or auto, which takes a GPU if there is one."""
     devices: int = 1
-    """Devices on this machine; under torchrun or `fabric run`, theirs."""
+    """Number of devices on this machine; torchrun and `fabric run` set it themselves."""
     precision: Precision = "32-true"
-    """Arithmetic of the networks; probabilities are always float32."""
+    """Precision of the networks; probabilities are always float32."""
     compile: bool = False
-    """Compile the backbone with torch.compile: minutes at the start, for faster steps on a GPU; on a CPU they got slower."""
+    """Compile the backbone with torch.compile: takes minutes at the start and makes steps faster on a GPU, slower on a CPU."""
     workers: int | None = None
-    """Processes that decode pictures; the number of cores by default."""
+    """How many processes decode pictures; the number of cores by default."""
     stream: Stream = "auto"
-    """Read training shards from start to end, a few at a time, and mix samples in a buffer, instead of in any order; `auto`
-    does so with shards at an address, and with those of more than 8 GiB."""
+    """Read training shards from start to end, a few at a time, and shuffle samples in a buffer instead of reading them in
+    random order; `auto` does so for shards at an address or of more than 8 GiB."""
 
     def _check(self) -> None:
         self.at_least(1, "devices")
         self.at_least(0, "workers")
 
 
-HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a run may go on with others
+HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
-    """The options that many runs may have in common."""
+    """The options that several runs can share."""
 
     preset: PresetName = "default"
     """`paper`: the published configuration (ResNet-50, 448 px, 200 epochs, split features, γ = 1); other flags override it."""
     augment: Augment = "standard"
-    """Training pictures: `standard` random crop and flip, `paper` stretched to 550 and cropped to 448, `none`."""
+    """Augmentation: `standard` crops and flips at random, `paper` stretches to 550 and crops to 448, or `none`."""
     rules: tuple[str, ...] = ()
-    """Rules of answering to measure besides the method's own, such as crm; see `lht evaluate --help`."""
+    """Also measure these rules of answering, such as crm; see `lht evaluate --help`."""
 
     def _check(self) -> None:
         if self.rules:
@@ -196,9 +196,9 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
             for rule in self.rules:
                 find_rule(rule)
         if self.stream == "always" and self.freeze:
-            raise ConfigError("`stream` is for training on pictures; with `freeze` each of them is looked at once")
+            raise ConfigError("`stream` is for training on pictures; `freeze` reads each picture once: pass one of them")
         if self.compile and self.freeze:
-            raise ConfigError("`compile` is for a backbone that trains; with `freeze` it looks at each picture once")
+            raise ConfigError("`compile` is for a backbone that trains; with `freeze` it does not: pass one of them")
 
 
 # ---- lht train -----------------------------------------------------------------------------------------------------
@@ -212,23 +212,23 @@ class TrainArgs(RunArgs, DataArgs):
     """Run directory to write; runs/DATA-METHOD-sSEED by default. It must not exist yet."""
     _: dataclasses.KW_ONLY
     resume: Path | None = None
-    """Continue the unfinished run in this directory with the options it was started with."""
+    """Continue the unfinished run in this directory, with the options it was started with."""
     method: str = "lht"
-    """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` says what options one has."""
+    """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` shows the options of one."""
     test: bool = True
     """Measure the result on the test samples."""
     track: bool = True
     """Write TensorBoard events when tensorboard is installed."""
     quiet: bool = False
-    """No progress, only the result."""
+    """Show no progress, only the result."""
 
     def recipe(self, *, features: bool, samples: int, pretrained: bool = False) -> Recipe:
-        """What was left open filled in, for training on so many features, or pictures.
+        """The recipe with every open value filled in.
 
         Args:
-            features: whether it is features that are trained on.
-            samples: how many there are.
-            pretrained: whether the backbone's weights are, so that they should change slowly.
+            features: whether it trains on features instead of pictures.
+            samples: how many training samples there are.
+            pretrained: whether the backbone is pretrained and should change slowly.
         """
         optimizer = self.optimizer or ("sgd" if features else "adamw")
         decay = 5e-4 if optimizer == "sgd" else 0.05
@@ -248,14 +248,14 @@ class TrainArgs(RunArgs, DataArgs):
         return Recipe(**same, **filled_in)
 
     def settled(self, recipe: Recipe) -> dict[str, Any]:
-        """Plain values for config.yaml, with what the recipe filled in, so that a resumed run goes on with it."""
+        """Plain values for config.yaml, with those of the recipe, so that a resumed run uses the same."""
         names = ("epochs", "batch_size", "optimizer", "lr", "weight_decay")
         return self.to_dict() | {name: getattr(recipe, name) for name in names}
 
     def streams(self, pictures: Sequence[Picture]) -> bool:
-        """Whether training pictures are streamed. Raises ConfigError when that is asked for and they lie in no shards."""
+        """Whether to stream training pictures. Raises ConfigError when `stream` is on and they are not in shards."""
         from torchlht.data.streaming import in_shards, worth_streaming
 
         if self.stream == "always" and not in_shards(pictures):
-            raise ConfigError(f"`stream` is for shards; {self.data} is none: lht data pack {self.data} --out DIR makes some")
+            raise ConfigError(f"`stream`: {self.data} is not in shards; lht data pack {self.data} --out DIR makes them")
         return self.stream == "always" or (self.stream == "auto" and worth_streaming(pictures))

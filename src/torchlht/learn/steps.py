@@ -1,4 +1,4 @@
-"""What happens in a step and between epochs: the objective, averaged weights, and targets for labels that are unknown."""
+"""What happens in a step and between epochs: the objective, averaged weights, and targets for unknown labels."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Target = tuple[Tensor, Tensor, Tensor]  # index, value and weight of the `Target
 
 
 class Step(nn.Module):
-    """One forward pass with its loss, as a single call, so that DDP sees all of it.
+    """One forward pass with its loss in a single call, so that DDP sees everything.
 
     Args:
         network: what is trained: the model, or its method alone on features.
         model: the model.
-        mixup: a of the Beta(a, a) distribution that features are mixed by; 0 for none.
+        mixup: a of the Beta(a, a) distribution of the mixing shares; 0 for none.
         smoothing: share of the uniform distribution in every label.
-        shares: per level, what targets of unknown labels weigh.
+        shares: per level, the weight of targets for unknown labels.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Step(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
-        self._method, self._shares = (model.method,), shares  # in a tuple, it is not registered twice
+        self._method, self._shares = (model.method,), shares  # in a tuple, so that it is not registered twice
         self.mixup, self.smoothing = mixup, smoothing
         self.tally: Tally | None = None
         for k in range(len(model.hierarchy)):
             self.register_buffer(f"ancestors_{k}", torch.from_numpy(model.hierarchy.ancestors(k)), persistent=False)
 
     def forward(self, x: Tensor, labels: Tensor, target: Target | None = None) -> tuple[Tensor, Tensor]:
-        """The loss, and per level how many of the known labels were hit and how many there were: (K, 2).
+        """The loss, and (K, 2) per level: known labels predicted correctly, and all known labels.
 
         Args:
             x: a batch.
@@ -65,7 +65,7 @@ class Step(nn.Module):
     def _looked(self, x: Tensor, labels: Tensor, target: Target | None) -> tuple[Prediction, Tensor]:
         features = self.network.backbone(x) if isinstance(self.network, Model) else x
         (method,) = self._method
-        if not self.mixup or (len(x) <= 1 and world() == 1):  # of several processes all do the same
+        if not self.mixup or (len(x) <= 1 and world() == 1):  # several processes must all do the same
             prediction = method(features)
             return prediction, self.objective(prediction, labels, target)
         share = torch.distributions.Beta(self.mixup, self.mixup).sample().item()
@@ -76,7 +76,7 @@ class Step(nn.Module):
         return prediction, loss + (1 - share) * self.objective(prediction, labels[other], swapped)
 
     def count_ahead(self, parts: Sequence[tuple[Tensor, Target | None]]) -> None:
-        """Before a step of several parts: add up what their losses divide by, which depends on labels and targets alone.
+        """Before a step of several parts: add up the divisors of their losses, which depend on labels and targets alone.
 
         Args:
             parts: the labels and targets of each.
@@ -84,7 +84,7 @@ class Step(nn.Module):
         (method,) = self._method
         tally, some = Tally(), next(method.parameters())
         nothing = torch.zeros(1, method.in_features, dtype=some.dtype, device=some.device)
-        method.eval()  # nothing is learned from these zeros, and nothing is drawn
+        method.eval()  # no statistics are updated by these zeros, and no random numbers drawn
         with torch.no_grad(), together(tally):
             for labels, target in parts:
                 tally.begin()
@@ -109,11 +109,11 @@ class Step(nn.Module):
 
 
 class Averaged:
-    """An exponential moving average of a network's weights: smoother than the weights themselves.
+    """An exponential moving average of a network's weights.
 
     Args:
-        network: what is averaged.
-        decay: share of the average that stays at each step; less in the first steps.
+        network: the network to average.
+        decay: share of the average kept at each step; less in the first steps.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
@@ -128,11 +128,11 @@ class Averaged:
         self.average.update(network)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint has to keep."""
+        """The state for a checkpoint."""
         return {f"averaged.{name}": value for name, value in self.network.state_dict().items()}
 
     def restore(self, state: dict[str, Tensor], steps: int) -> None:
-        """Put back what `state` gave, after so many steps."""
+        """Restore what `state` returned, after this many steps."""
         self.steps = steps
         self.network.load_state_dict({n.removeprefix("averaged."): v for n, v in state.items() if n.startswith("averaged.")})
 
@@ -141,15 +141,15 @@ class Averaged:
 
 
 def begin_epoch(semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, epoch: int, workers: int) -> dict[str, float]:
-    """Make the targets of an epoch from what a network is now; gives what `Semi.begin` does.
+    """Make the targets of an epoch with the current network; returns what `Semi.begin` returns.
 
     Args:
         semi: the targets.
-        network: a model, or its method alone on features; averaged weights where there are any.
+        network: a model, or its method alone on features; with averaged weights if there are any.
         data: the training samples.
-        seed: of the run.
+        seed: seed of the run.
         epoch: counted from 0.
-        workers: processes that decode pictures.
+        workers: how many processes decode pictures.
     """
     torch.manual_seed(np.random.SeedSequence([seed, epoch, 1]).generate_state(1)[0].item())
     model = network if isinstance(network, Model) else None
@@ -158,7 +158,7 @@ def begin_epoch(semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, e
 
     def features(x: Tensor) -> Tensor:
         found: Tensor = model.backbone(x) if model else x
-        return found if epoch == 0 else method.embed(found)  # before the first step a neck knows nothing
+        return found if epoch == 0 else method.embed(found)  # before the first step a neck is untrained
 
     def predict(x: Tensor) -> Tensor:
         log_p: Tensor = network(x).log_probs[0]
@@ -183,7 +183,7 @@ def begin_epoch(semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, e
 
 @contextmanager
 def noisy(method: Method) -> Iterator[None]:
-    """Features are dropped as in training, for a second look at the same samples."""
+    """Context: dropout is on as in training, for a second view of the same samples."""
     norms = [module for module in method.modules() if isinstance(module, InputNorm)]
     for norm in norms:
         norm.noisy = True

@@ -1,4 +1,4 @@
-"""Training, top to bottom: prepare → build → fit → keep. Lightning Fabric does devices, precision and processes.
+"""Training, top to bottom: prepare → build → fit → finish. Lightning Fabric handles devices, precision and processes.
 
 Every random choice depends on the seed and the epoch alone, so a run that is killed and resumed ends with the same weights,
 bit for bit, as one that is not (on a CPU, with the same number of threads and processes).
@@ -37,22 +37,22 @@ from torchlht.learn.options import HERE, Recipe, TrainArgs, preset_options
 from torchlht.learn.semi.schedule import Semi
 from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained, run_inputs
 
-SEMI_DROPOUT = 0.5  # of fixed features, under --semi: better on every dataset tried; it hurts a backbone that is trained
+SEMI_DROPOUT = 0.5  # for fixed features under --semi: better on every dataset tried; worse for a backbone that trains
 
 
 def train(args: TrainArgs) -> Path:
-    """Train, evaluate on the test samples and keep everything in a run directory, whose path is returned.
+    """Train, evaluate on the test samples and save everything in a run directory; returns its path.
 
     >>> run = train(TrainArgs("birds.csv", method="lht", backbone="resnet50", out=Path("runs/birds")))
 
     Raises:
-        LHTError: for whatever is wrong with the options or the data, before anything is written.
+        LHTError: if the options or the data are wrong, before anything is written.
     """
     fabric = make_fabric(args.accelerator, args.devices, args.precision)
     launch = launch_id(fabric)
     args, run, resuming = open_run(args, launch)
     if run.metrics.is_file():
-        return run.path  # torchrun has started it once more after its end
+        return run.path  # torchrun has restarted it after it finished
     prepared = prepare(args)
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
@@ -67,7 +67,7 @@ def train(args: TrainArgs) -> Path:
         if fabric.is_global_zero:
             start_run(run, origin(args, recipe, launch), args, prepared, model)
     elif not run.split.is_file() or not same_split(run, prepared):
-        raise RunError(f"{run.path}: the data has changed since this run was started; train again under another `out`")
+        raise RunError(f"{run.path}: the data has changed since this run was started; train again with another `out`")
     fabric.barrier()
     sets = make_sets(fabric, args, prepared.samples, model, taught)
     history = fit(fabric, recipe, run, model, sets, semi)
@@ -87,7 +87,7 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
 
     Args:
         args: the options.
-        launch: of torchrun, see `launch_id`: a run that it has started before is resumed without being told to.
+        launch: see `launch_id`: a run that the same torchrun started before is resumed automatically.
     """
     if args.resume is not None:
         return *resumed(args, Run(args.resume)), True
@@ -100,13 +100,13 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
     if launch is None or not run.config.is_file() or read_config(out).get("launch") != launch:
         run.claim()
         return args, run, False
-    if run.metrics.is_file() or not run.split.is_file():  # it has ended, or had hardly begun
+    if run.metrics.is_file() or not run.split.is_file():  # it has finished, or had hardly begun
         return args, run, False
     return *resumed(args, run), True
 
 
 def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
-    """An unfinished run, and its own options with those of them that belong to the machine as they are now."""
+    """An unfinished run and its own options, with the options of the machine taken from `args`."""
     if not run.path.is_dir():
         raise RunError(f"{run.path}: no such run directory")
     config = read_config(run.path)
@@ -117,13 +117,13 @@ def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
 
 
 def origin(args: TrainArgs, recipe: Recipe, launch: str | None) -> dict[str, Any]:
-    """What config.yaml says of how a run came about."""
+    """What config.yaml records about how a run was started."""
     return {"train": args.settled(recipe), **({"launch": launch} if launch else {})}
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data ready to be trained on: split and masked, with what was left out."""
+    """Data ready for training, split and masked, and the pictures left out."""
 
     samples: Samples
     kept: Ints
@@ -131,10 +131,10 @@ class Prepared:
 
 
 def prepare(args: TrainArgs) -> Prepared:
-    """Read the data, look at every picture, set test samples aside, mask, set validation samples aside: in this order."""
+    """Read the data, check every picture, set test samples aside, mask, set validation samples aside: in this order."""
     samples, problems = check_images(read_as_trained(args), args.on_error)
     if args.stream == "always":
-        args.streams(samples.images or ())  # refuses what cannot be
+        args.streams(samples.images or ())  # raises if streaming is impossible
     samples = hold_out_test(samples, args.test_share)
     if not len(samples.index("train")):
         raise DataError(f"{args.data}: no training samples")
@@ -168,7 +168,7 @@ def split_record(args: TrainArgs, prepared: Prepared) -> dict[str, Any]:
 
 
 def same_split(run: Run, prepared: Prepared) -> bool:
-    """Whether the data still gives the samples and masks the run was started with."""
+    """Whether the data still has the samples and masks the run was started with."""
     record = json.loads(run.split.read_text())
     return bool(
         record["kept"] == prepared.kept.tolist()
@@ -180,7 +180,7 @@ def same_split(run: Run, prepared: Prepared) -> bool:
 
 
 def build(args: TrainArgs, samples: Samples) -> Model:
-    """Backbone and method, as the options and the data have it."""
+    """The model that the options and the data describe: backbone and method."""
     in_features = 0 if samples.features is None else samples.features.shape[1]
     backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained, in_features=in_features)
     if samples.features is not None:
@@ -200,12 +200,12 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         options["input_dropout"] = SEMI_DROPOUT
         regularise(method, **{name: options[name] for name in options if name in COMMON_OPTIONS})
     if isinstance(method, Estimator) and samples.features is None and not args.freeze:
-        raise ConfigError(f"`method={args.method}` learns from features: add `freeze`, or pass an .npz of features")
+        raise ConfigError(f"`method={args.method}` trains on features only: add `freeze`, or pass an .npz of features")
     return Model(backbone, method, options=options, preprocess=spec)
 
 
 def backbone_name(args: TrainArgs, samples: Samples) -> str:
-    """What `auto` stands for, and whether the choice fits the data."""
+    """The name of the backbone, with `auto` resolved. Raises ConfigError if it does not fit the data."""
     if samples.features is not None:
         if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
             raise ConfigError(f"`backbone={args.backbone}` needs pictures; {args.data} holds features already")
@@ -222,7 +222,7 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
 
 
 def start_run(run: Run, made: dict[str, Any], args: TrainArgs, prepared: Prepared, model: Model) -> None:
-    """Make the run directory and write what is known before training; `made` says how it comes about."""
+    """Create the run directory and write what is known before training; `made` is what `origin` returns."""
     model.write_config(run.path, extra=made)
     write_json(run.split, split_record(args, prepared), indent=None)
     if prepared.problems:
@@ -230,14 +230,14 @@ def start_run(run: Run, made: dict[str, Any], args: TrainArgs, prepared: Prepare
 
 
 def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
-    """The training samples the method learns from, as many as there are training samples at all.
+    """Positions of the samples the method learns from, as many as there are training samples.
 
-    A method that learns from some of them only sees these more often, so that every method gets the same number of steps; one
+    A method that learns from some of them only sees these more often, so that every method gets the same number of steps. One
     that is fitted at once sees each of them once.
     """
     index = samples.index("train")
     if args.semi != "none":
-        return index  # what a sample's labels do not teach, its target does
+        return index  # samples without a useful label have a target
     learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
     if not learns.any():
         raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
@@ -245,18 +245,18 @@ def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
 
 
 def make_semi(args: TrainArgs, recipe: Recipe, samples: Samples, model: Model, taught: Ints) -> Semi | None:
-    """Targets for unknown labels, when they are asked for."""
+    """Targets for unknown labels, or None without `semi`."""
     if args.semi == "none":
         return None
     labels = samples.labels[taught]
     if not (labels[:, 0] >= 0).any():
-        raise DataError(f"{args.data}: `semi={args.semi}` needs some samples with a label at the finest level; there is none")
+        raise DataError(f"{args.data}: `semi={args.semi}` needs samples with a label at the finest level; there are none")
     ready = model.preprocess is None or args.freeze or model.backbone.pretrained
     return Semi(args.semi, labels, samples.hierarchy, epochs=recipe.epochs, ready=ready)
 
 
 def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
-    """Sets of batches. A frozen backbone is run once, here, and only the method trains after that."""
+    """The sets of samples to train on and measure with. A frozen backbone runs once, here; then only the method trains."""
     workers = args.workers if args.workers is not None else (os.cpu_count() or 1)
     features, network = samples.features, model if not args.freeze else model.method
     if args.freeze:
@@ -280,7 +280,7 @@ def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, t
 
 
 def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, workers: int) -> np.ndarray[Any, Any]:
-    """Features of all samples from the frozen backbone; other processes wait for the first and read what it kept."""
+    """Features of all samples from the frozen backbone; other processes wait for the first and read its file."""
     spec: Preprocess | None = model.preprocess
     assert spec is not None
     quiet = args.quiet or not fabric.is_global_zero
@@ -295,7 +295,7 @@ def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: M
 
 
 def warm_features(args: TrainArgs, samples: Samples) -> None:
-    """Compute a frozen backbone's features now, if they are not kept yet, so that several runs find them."""
+    """Compute a frozen backbone's features now, if they are not in the cache yet, so that several runs can use them."""
     fabric = make_fabric(args.accelerator, args.devices, args.precision)
     torch.manual_seed(args.seed)
     model = build(dataclasses.replace(args, method="flat", option=()), samples)
@@ -308,7 +308,7 @@ def warm_features(args: TrainArgs, samples: Samples) -> None:
 def finish(
     fabric: Fabric, args: TrainArgs, recipe: Recipe, run: Run, model: Model, sets: Sets, history: History
 ) -> dict[str, Any]:
-    """Choose the epoch and measure it on the test samples; gives its metrics."""
+    """Choose the epoch and measure it on the test samples; returns its metrics."""
     at_once, chosen = isinstance(model.method, Estimator), len(history)
     if args.select == "best" and not at_once:
         chosen = best_epoch(history)
@@ -342,14 +342,14 @@ def calibrate(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> Calibration:
-    """Fit a run's calibration to labelled samples that it was not trained on, and keep it in the run.
+    """Fit a run's calibration to labelled samples that it was not trained on, and save it in the run.
 
     Args:
         run: a run directory.
         data: the samples, with the run's classes; the run's own validation samples by default.
-        split: "val", "test", "train" or "all" of it; val by default, and all of data without a validation part.
-        on_error: "refuse" or "skip" pictures that cannot be read.
-        workers: processes that decode pictures.
+        split: "val", "test", "train" or "all" of it; val by default, or everything if the data has no validation part.
+        on_error: "refuse" or "skip" unreadable pictures.
+        workers: how many processes decode pictures.
         device: where to compute: cpu, cuda, mps, or auto.
     """
     folder = Path(run)
@@ -362,23 +362,23 @@ def calibrate(
 
 
 def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Calibration:
-    """Fit a run's calibration to all of its training samples, each judged by a model that has not seen it, and keep it.
+    """Fit a run's calibration to all of its training samples, each judged by a model that has not seen it, and save it.
 
     The run is trained again `folds` times with the same options, each time without one part. No label is lost to validation.
-    The models that are judged are not quite the one that answers, so the guarantee of risk control does not reach it: they have
-    seen fewer samples, which makes promises cautious as a rule.
+    The guarantee of risk control does not hold for the run itself: the models that are judged are not the one that answers.
+    They have seen fewer samples, which usually makes promises cautious.
 
     Args:
         run: a run directory that set no validation samples aside.
-        folds: how many parts.
-        quiet: no progress.
+        folds: number of parts, at least 2.
+        quiet: show no progress.
     """
     folder = Path(run)
     args = TrainArgs.from_dict(read_config(folder)["train"])
     if folds < 2:
-        raise ConfigError(f"`folds` is {folds}: at least 2")
+        raise ConfigError(f"`folds` is {folds}: it must be at least 2")
     if args.val or args.fold or args.select == "best":
-        raise ConfigError(f"{folder}: has validation samples of its own; lht calibrate {folder} uses them")
+        raise ConfigError(f"{folder}: this run has its own validation samples; run lht calibrate {folder} without `folds`")
     tree = Model.from_pretrained(folder, calibrated=False).hierarchy
     found, labels = [], []
     with tempfile.TemporaryDirectory() as place, console.counting("folds trained", folds, quiet=quiet) as count:

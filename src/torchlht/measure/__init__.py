@@ -1,1 +1,1 @@
-"""How good a model is: metrics, the samples of a run, operating points, and which differences are real."""
+"""How good a model is: metrics, evaluation of a run, operating points, and which differences are real."""

@@ -1,6 +1,6 @@
 """How good a trained model is: on the data it was trained on, or on any other data with the same classes.
 
-A frozen backbone's features are computed once and kept on disk under a key of (backbone, weights, preprocessing, data).
+A frozen backbone's features are computed once and cached on disk, by (backbone, weights, preprocessing, data).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 
 def cache_path(samples: Samples, backbone: Backbone, spec: Preprocess) -> Path:
-    """Where these features are kept, whether they are there yet or not."""
+    """The file for these features in the cache, which may not exist yet."""
     parts = [backbone.key(), json.dumps(spec.to_dict(), sort_keys=True), samples.fingerprint()]
     return cache_dir() / "features" / f"{backbone.name}-{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:24]}.npy"
 
@@ -50,12 +50,12 @@ def frozen_features(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """(N, d) features of every picture: read if they are there already, else computed and kept."""
+    """(N, d) features of every picture: read from the cache, or computed and stored there."""
     path = cache_path(samples, backbone, spec)
     if not path.is_file():
         assert samples.images is not None
         data = ImageSet(samples.images, torch.zeros(len(samples), 1), spec, streamed=worth_streaming(samples.images))
-        data.in_memory = False  # each picture is seen once
+        data.in_memory = False  # each picture is read once
         order = set_batches(data, 16, seed=0, epoch=0) if data.streamed else None
         features = features_of(backbone.to(device), data, batches=order, workers=workers, progress=progress)
         with replacing(path) as beside, beside.open("wb") as file:
@@ -72,7 +72,7 @@ def features_of(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """(N, d) what a backbone makes of samples, where its weights are."""
+    """(N, d) features of samples, computed on the backbone's device."""
     batch_size = 16 if device_of(backbone).type == "cpu" else 128  # twice as fast as 64 on a CPU, where large arrays are slow
     features, done = np.empty((len(data), backbone.num_features), dtype=np.float32), 0
     for rows, found, _ in over(backbone, data, backbone, batches=batches, batch_size=batch_size, workers=workers):
@@ -99,25 +99,25 @@ def measure(
     world: int = 1,
     calibration: Calibration | None = None,
 ) -> dict[str, Any]:
-    """All metrics of a network that maps batches to `Prediction`s. With several processes each takes its own batches.
+    """All metrics of a network that maps batches to `Prediction`s. Several processes share the batches.
 
     Args:
-        network: what to measure.
-        data: on what.
+        network: the network to measure.
+        data: the samples to measure it on.
         hierarchy: the tree of classes.
         rule: how answers are chosen.
-        more_rules: rules to measure as well; their metrics are under "rules".
+        more_rules: other rules to measure; their metrics are under "rules".
         batch_size: samples at a time.
-        workers: processes that decode pictures.
+        workers: how many processes decode pictures.
         rank: number of this process.
         world: how many processes there are.
-        calibration: of the network's probabilities; what is left of the calibration error is then measured, too.
+        calibration: if given, the calibration error after it is measured, too.
     """
     metrics = {name: HierarchyMetrics(hierarchy).to(device_of(network)) for name in (rule, *more_rules)}
     left = CalibrationErrors(hierarchy).to(device_of(network)) if calibration else None
     everywhere = in_batches(range(len(data)), batch_size)
-    mine = everywhere[rank::world]  # whole batches, so that each is computed as one process would
-    batches = mine or everywhere[:1]  # not to be counted, but metrics are put together by processes that have seen something
+    mine = everywhere[rank::world]  # whole batches, so that results equal those of one process
+    batches = mine or everywhere[:1]  # not counted, but metrics can only be merged by processes that have seen a batch
     for prediction, labels in ask(network, data, batches=batches, workers=workers):
         if not mine:
             prediction, labels = prediction.first(0), labels[:0]
@@ -151,14 +151,14 @@ def evaluate(
 
     Args:
         run: a run directory, or a model on the hub.
-        data: what to evaluate on, with the run's classes; the run's own data by default.
-        split: "test", "val", "train" or "all" of it. Data without a test part is used whole when it is not the run's own.
+        data: the data to evaluate on, with the run's classes; its own by default.
+        split: "test", "val", "train" or "all" of it. Other data without a test part is used entirely.
         rule: how answers are chosen; see `torchlht.heads.prediction`.
-        confidences: what answers rolled up to these probabilities are worth goes under "answers".
-        risks: likewise for these shares of wrong answers.
-        strict: risks: count validation answers that no label can check as wrong.
-        on_error: "refuse" or "skip" pictures that cannot be read.
-        workers: processes that decode pictures.
+        confidences: measure answers rolled up to these probabilities, under "answers".
+        risks: the same for these shares of wrong answers.
+        strict: for `risks`, count validation answers that no label can check as wrong.
+        on_error: "refuse" or "skip" unreadable pictures.
+        workers: how many processes decode pictures.
         device: where to compute: cpu, cuda, mps, or auto.
     """
     inputs = run_inputs(run, split, data=data, on_error=on_error)
@@ -179,12 +179,12 @@ def evaluate(
 
 
 class Inputs(NamedTuple):
-    """A run's model, and samples as it takes them.
+    """A run's model, and samples in the form it takes.
 
     Attributes:
         model: the model.
-        samples: the samples, with all that is known of them.
-        data: their features where those are kept or given, else their pictures.
+        samples: the samples with their labels.
+        data: their features if there are any, else their pictures.
     """
 
     model: Model
@@ -203,18 +203,18 @@ def run_inputs(
 ) -> Inputs:
     """The model of a run, and a part of its own data or of other data with its classes.
 
-    Where the run's backbone was frozen and its features are still kept, these are given, and go into the model's method alone.
+    If the run's backbone was frozen and its features are cached, they are returned; they go directly to the model's method.
 
     Args:
         run: a finished run directory, or, with other data, a model on the hub.
-        split: "train", "val", "test" or "all". Other data that has no such part is used whole.
+        split: "train", "val", "test" or "all". Other data without this part is used entirely.
         data: other data; the run's own by default.
-        on_error: "refuse" or "skip" pictures that cannot be read; as in training by default.
-        pictures: give pictures even where features are kept, as Grad-CAM needs them.
-        calibrated: whether the model comes with its calibration.
+        on_error: "refuse" or "skip" unreadable pictures; as in training by default.
+        pictures: return pictures even if features are cached, for Grad-CAM.
+        calibrated: whether to read the model's calibration.
 
     Raises:
-        DataError: when there are no such samples, or they are not of the kind that the model takes.
+        DataError: when there are no such samples, or the model takes another kind.
     """
     model = Model.from_pretrained(run, calibrated=calibrated)
     if data is None:
@@ -233,7 +233,7 @@ def run_inputs(
         raise DataError(f"{samples.name}: no samples in its {split} part; pass `split` train, val, test or all{more}")
     takes_images = model.preprocess is not None
     if takes_images != (samples.images is not None):
-        raise DataError(f"{samples.name}: this run takes {'pictures' if takes_images else 'features (.npz)'}")
+        raise DataError(f"{samples.name}: wrong data; this run takes {'pictures' if takes_images else 'features (.npz)'}")
     kept = kept_features(samples, model) if frozen and not pictures else None
     chosen = samples.select(keep)
     x = chosen.features if kept is None else kept[keep]
@@ -241,10 +241,10 @@ def run_inputs(
 
 
 def with_own_validation(samples: Samples, run: Path, args: DataArgs) -> Samples:
-    """The samples with those marked that a run set aside for validation, and with only the labels it could see."""
+    """The samples with a run's validation samples marked, and with only the labels it could see."""
     record = read_split(run)
     if len(samples) != sum(len(record[name]) for name in ("train", "val", "test")):
-        raise RunError(f"{run}: its data has changed since; the samples it was validated on are not known any more")
+        raise RunError(f"{run}: its data has changed since training, so its validation samples are unknown; pass other data")
     masked, _ = args.make_mask().apply(samples)
     faults = args.make_faults()
     masked = faults.perturb_labels(masked) if faults else masked
@@ -260,18 +260,18 @@ def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
 
 def as_measured(args: DataArgs, tree: Hierarchy) -> Samples:
     """A run's own data with all its labels, test samples marked."""
-    own = args.perturb == "none" and args.prior is None  # else read as it was before that
+    own = args.perturb == "none" and args.prior is None  # else read the data's own tree
     samples = read_as_trained(args, tree if own else None)
     samples, faults = hold_out_test(samples, args.test_share), args.make_faults()
     return faults.perturb_tree(samples) if faults else samples
 
 
 def read_as_trained(args: DataArgs, tree: Hierarchy | None = None) -> Samples:
-    """The data that options name, with the tree that methods are given: the labels' own unless there is a prior.
+    """The data that the options name, with the tree that methods get: that of the labels unless there is a prior.
 
     Args:
         args: the options.
-        tree: the tree to read it with; the one that the options name, or else the data's own, by default.
+        tree: the tree to read it with; by default the one in the options, or else the data's own.
     """
     if tree is None and args.hierarchy:
         tree = Hierarchy.read(args.hierarchy, args.level_names())

@@ -1,9 +1,9 @@
-"""How good predictions are: per level, along the path, and how bad the mistakes are. All reduce across processes.
+"""How good predictions are: per level, along the path, and how bad mistakes are. All are reduced across processes.
 
-Samples whose label is unknown at a level do not count there. Numbers are fractions in [0, 1] unless said otherwise.
+Samples whose label is unknown at a level do not count there. Numbers are fractions in [0, 1] unless stated otherwise.
 
-A metric is declared once, here. `metric` puts its `Spec` into the register, and metrics.json, results.csv, table.md, the
-terminal, the report and the plots read that. A new one is a decorated function or class at the end of this file, with a naive
+A metric is declared once, here. `metric` registers its `Spec`, which metrics.json, results.csv, table.md, the
+terminal, the report and the plots read. A new one is a decorated function or class in this file, with a naive
 version in tests/unit/test_metrics.py; it then appears everywhere, with a dash where it was not measured.
 """
 
@@ -25,9 +25,9 @@ from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 
-RANKED = 20  # finest classes of a sample that metrics can ask for, the best first
-MOST_FOR_AUC = 2000  # classes of a level; its scores are kept for all samples and classes, which is too much for more
-UNITS = {"%": (100, 1), "height": (1, 2), "count": (1, 0)}  # what a figure is shown times, with how many digits
+RANKED = 20  # finest classes per sample that metrics can use, the best first
+MOST_FOR_AUC = 2000  # classes of a level; AUC keeps scores of all samples and classes, too many beyond this
+UNITS = {"%": (100, 1), "height": (1, 2), "count": (1, 0)}  # factor and digits for showing a figure
 
 HIDDEN: dict[str, Any] = {"terminal": "", "table": "", "report": ""}  # in metrics.json and results.csv only
 
@@ -39,22 +39,22 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Spec:
-    """What a metric is called, measured in and good for; nothing is computed to read it.
+    """A metric's name, unit and meaning; reading it computes nothing.
 
     Attributes:
-        name: its column of results.csv.
-        heading: what people call it.
+        name: its column in results.csv.
+        heading: its name for people.
         per: "level" or "run".
         better: "higher" or "lower".
-        meaning: what it says, for people: the first paragraph of the docstring of what computes it, unless it is given.
+        meaning: what it means, for people; by default the first paragraph of the docstring of `by`.
         unit: "%" (kept as a fraction), "height" of the lowest common ancestor, "count", or any other.
-        key: where it is in metrics.json, or in a level of it; under its name by default.
-        terminal, table, report: its heading in the terminal, in table.md and in the report; empty where it is not shown.
-        place: among the columns of table.md, the smallest first.
-        by: what computes it, see `metric`; None for what training records.
-        options: of the class that computes it.
-        part: which of several numbers that the class gives.
-        most: it is not measured at levels with more classes.
+        key: its key in metrics.json, or in a level of it; its name by default.
+        terminal, table, report: its heading in the terminal, in table.md and in the report; empty if it is not shown.
+        place: its place among the columns of table.md, ascending.
+        by: the function or class that computes it, see `metric`; None if training records it.
+        options: options of that class.
+        part: which of several numbers of that class.
+        most: the most classes of a level it is measured at.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Spec:
     most: float = math.inf
 
     def headed(self, where: str) -> str:
-        """Its heading in the terminal, the table or the report, with a unit that is not clear from the figures beside it."""
+        """Its heading in the terminal, the table or the report, with its unit if the figures do not show it."""
         given: str | None = getattr(self, where)
         heading = self.heading if given is None else given
         return heading if self.unit in UNITS or not heading else f"{heading}, {self.unit}"
@@ -85,19 +85,19 @@ class Spec:
 
     @property
     def scale(self) -> int:
-        """What a figure is multiplied by to be shown."""
+        """The factor for showing a figure."""
         return UNITS.get(self.unit, (1, 2))[0]
 
     def text(self, value: float | None, sign: str = "") -> str:
-        """A figure as it is shown: 0.941 → "94.1"; a dash where there is nothing."""
+        """A figure as text: 0.941 → "94.1"; a dash for None."""
         return "–" if value is None else f"{self.scale * value:{sign}.{UNITS.get(self.unit, (1, 2))[1]}f}"
 
     def goodness(self, value: float) -> float:
-        """Larger where the figure is better."""
+        """The figure, or its negative, so that larger is better."""
         return value if self.better == "higher" else -value
 
     def of(self, found: Mapping[str, Any]) -> float | None:
-        """Its figure in a metrics.json, or in a level of one; None where it was not measured."""
+        """Its figure in a metrics.json, or in a level of one; None if it was not measured."""
         *above, last = self.key or (self.name,)
         for key in above:
             found = found.get(key, {})
@@ -115,20 +115,20 @@ REGISTER: dict[str, Spec] = {}
 
 
 def specs(per: str | None = None, shown: str | None = None) -> list[Spec]:
-    """The metrics as they are declared; only those of a "level" or "run", and with a heading in some place, when asked for."""
+    """The metrics in the order of declaration; optionally only those per "level" or "run", or with a heading in one place."""
     return [s for s in REGISTER.values() if per in (None, s.per) and (shown is None or s.headed(shown))]
 
 
 def metric(name: str, heading: str, **facts: Any) -> Callable[[T], T]:
-    """Register a metric with the facts of `Spec`. What it decorates computes it:
+    """Register a metric with the fields of `Spec`. The decorated object computes it:
 
-    - per level, a function of `Counts`; NaN when there is nothing to measure, None where the level has no such figure;
+    - per level, a function of `Counts`; NaN when there is nothing to measure, None if the level has no such figure;
     - per run, a function of the levels of metrics.json, coarse → fine;
-    - a torchmetrics class, made without arguments for every level, or with the hierarchy for a run, and with `options`. The
-      parameters of its `update` have the names of what it asks for: attributes of `LevelBatch` or of `Batch`.
+    - a torchmetrics class, built without arguments for every level, or with the hierarchy for a run, and with `options`. The
+      parameters of its `update` name attributes of `LevelBatch` or of `Batch`.
 
     Raises:
-        ConfigError: when there is a metric of this name.
+        ConfigError: when a metric has this name already.
     """
     if name in REGISTER:
         raise ConfigError(f"there is a metric {name} already: choose another name")
@@ -142,13 +142,13 @@ def metric(name: str, heading: str, **facts: Any) -> Callable[[T], T]:
 
 
 class Batch:
-    """What metrics of a run can ask for.
+    """The inputs of metrics of a run.
 
     Attributes:
-        prediction: what was said.
+        prediction: the prediction.
         labels: (B, K), fine first, -1 where unknown.
         chosen: (B, K) answers, fine first.
-        ranked: (B, 20, or all there are) finest classes, the best first.
+        ranked: (B, at most 20) finest classes, the best first.
     """
 
     def __init__(self, prediction: Prediction, labels: Tensor) -> None:
@@ -156,18 +156,18 @@ class Batch:
 
     @cached_property
     def ranked(self) -> Tensor:
-        """Computed when it is asked for."""
+        """The best finest classes, computed on first use."""
         return self.prediction.ranked(RANKED)
 
 
 class LevelBatch:
-    """What metrics of a level can ask for, of the B samples whose label is known there.
+    """The inputs of metrics of a level, for the B samples whose label is known there.
 
     Attributes:
         labels: (B,).
         chosen: (B,) answers.
         log_probs: (B, C).
-        probability: (B,) that of the answers.
+        probability: (B,) probability of the answers.
         right: (B,) whether they are right.
     """
 
@@ -180,7 +180,7 @@ class LevelBatch:
 
 
 def count_in(one: Metric, batch: Batch | LevelBatch) -> None:
-    """Update a metric with what it asks for."""
+    """Update a metric with the inputs that its `update` names."""
     one.update(*(getattr(batch, name) for name in _asked(type(one))))
 
 
@@ -193,7 +193,7 @@ def _asked(kind: type[Metric]) -> tuple[str, ...]:
 
 
 class ClassCounts(Metric):
-    """How often each class was answered rightly, answered, and true: linear in the classes, where a confusion matrix is not."""
+    """How often each class was answered correctly, answered, and true: linear in the classes, unlike a confusion matrix."""
 
     full_state_update = False
     counts: Tensor
@@ -215,10 +215,10 @@ class ClassCounts(Metric):
 
 
 class Counts(NamedTuple):
-    """What metrics of a level can be made from.
+    """The counts that metrics of a level are computed from.
 
     Attributes:
-        right, said, true: (C,) how often each class was answered rightly, answered, and true.
+        right, said, true: (C,) how often each class was answered correctly, answered, and true.
         siblings: (C,) whether it has siblings; None at the coarsest level.
     """
 
@@ -261,7 +261,7 @@ def mean_class_recall(counts: Counts) -> Tensor:
 def macro_precision(counts: Counts) -> Tensor:
     """The share of a class's answers that is right, averaged over the classes that are true or answered.
 
-    As scikit-learn has it: a class that is never answered counts as 0.
+    As in scikit-learn, a class that is never answered counts as 0.
     """
     share = torch.where(counts.said > 0, counts.right / counts.said, 0.0)
     return share[counts.said + counts.true > 0].mean()
@@ -271,7 +271,7 @@ def macro_precision(counts: Counts) -> Tensor:
 def macro_f1(counts: Counts) -> Tensor:
     """Precision and recall of each class in one number, averaged over the classes that are true or answered.
 
-    As scikit-learn has it: an answer that is never true counts as 0.
+    As in scikit-learn, an answer that is never true counts as 0.
     """
     return (2 * counts.right / (counts.said + counts.true))[counts.said + counts.true > 0].mean()
 
@@ -283,8 +283,8 @@ def macro_f1(counts: Counts) -> Tensor:
 class MacroAUC(Metric):
     """How well scores rank the samples of a class above all others; 50 is chance.
 
-    The one-against-rest area under the ROC curve, averaged over the classes that occur and are not all there is: the rank
-    statistic itself, ties counted half, so it needs no thresholds.
+    The one-against-rest area under the ROC curve, averaged over the classes that have both positives and negatives. It is the
+    rank statistic itself, with ties counted half, so it needs no thresholds.
     """
 
     full_state_update = False
@@ -303,7 +303,7 @@ class MacroAUC(Metric):
 
     def compute(self) -> Tensor:
         """The mean over classes; NaN when no class has both positives and negatives."""
-        if len(self.labels) == 0:  # a list, or one tensor once the processes have put theirs together
+        if len(self.labels) == 0:  # a list, or one tensor after merging processes
             return torch.tensor(torch.nan)
         scores, labels = dim_zero_cat(self.scores), dim_zero_cat(self.labels)
         areas = []
@@ -362,7 +362,7 @@ def mean_accuracy(levels: Sequence[Mapping[str, Any]]) -> float:
 
 
 class Ratio(Metric):
-    """Base of metrics that are a mean over some of the samples: subclasses add to `total` and `count`."""
+    """Base of metrics that are a mean over some samples: subclasses add to `total` and `count`."""
 
     full_state_update = False
     total: Tensor
@@ -375,7 +375,7 @@ class Ratio(Metric):
         self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def add(self, values: Tensor) -> None:
-        """Count these values in."""
+        """Add these values."""
         self.total += values.double().sum()
         self.count += len(values)
 
@@ -471,7 +471,7 @@ class HierarchicalDistance(Ratio):
         self.k = k
 
     def update(self, ranked: Tensor, labels: Tensor) -> None:
-        """`ranked` are finest classes (B, k or more), the best first, or all there are; `labels` (B, K)."""
+        """`ranked` are finest classes (B, at least k, or all), the best first; `labels` (B, K)."""
         known = labels[:, 0] >= 0
         height = self.hierarchy.lca_height(ranked[known, : self.k].cpu().numpy(), labels[known, :1].cpu().numpy())
         self.add(torch.from_numpy(height).to(labels.device).double().mean(dim=1))
@@ -496,7 +496,7 @@ for name, unit, said in (  # training records them
 
 
 class CalibrationErrors(nn.Module):
-    """The calibration error of every level, of answers to samples whose label is known there."""
+    """The calibration error of every level, over samples whose label is known there."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
@@ -504,21 +504,21 @@ class CalibrationErrors(nn.Module):
         self._all = nn.ModuleList(self.levels)  # so that .to(device) reaches them
 
     def update(self, prediction: Prediction, labels: Tensor) -> None:
-        """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
+        """Add a batch. `labels` are (B, K), fine first, -1 where unknown."""
         batch = Batch(prediction, labels)
         for k, level in enumerate(self.levels):
             count_in(level, LevelBatch(batch, k))
 
     def compute(self) -> list[float | None]:
-        """The errors, coarse → fine; None where there was nothing to measure."""
+        """The errors, coarse → fine; None if there was nothing to measure."""
         return [_number(_measured(level)) for level in reversed(self.levels)]
 
 
 class HierarchyMetrics(nn.Module):
-    """All of them at once, in the layout of `metrics.json`.
+    """All metrics at once, in the layout of `metrics.json`.
 
     >>> metrics = HierarchyMetrics(tree)
-    >>> metrics.update(prediction, labels)           # as often as there are batches
+    >>> metrics.update(prediction, labels)           # for every batch
     >>> metrics.compute()["mean_accuracy"]
     """
 
@@ -530,7 +530,7 @@ class HierarchyMetrics(nn.Module):
         self.at_level = [
             {s.name: kind(**s.options) for s, kind in kinds if s.per == "level" and size <= s.most} for size in hierarchy.sizes
         ]
-        shared: dict[Any, Metric] = {}  # one for the metrics that are parts of it
+        shared: dict[Any, Metric] = {}  # one instance for metrics that are parts of it
         self.along_path = {
             s.name: shared.setdefault((kind, *s.options.items()), kind(hierarchy, **s.options))
             for s, kind in kinds
@@ -541,7 +541,7 @@ class HierarchyMetrics(nn.Module):
         self._all = nn.ModuleList([*self.counts, *levels, *self.run])  # so that .to(device) reaches them
 
     def update(self, prediction: Prediction, labels: Tensor) -> None:
-        """Count a batch in. `labels` are (B, K), fine first, -1 where unknown."""
+        """Add a batch. `labels` are (B, K), fine first, -1 where unknown."""
         batch = Batch(prediction, labels)
         for one in self.run:
             count_in(one, batch)
@@ -551,7 +551,7 @@ class HierarchyMetrics(nn.Module):
                 count_in(one, level)
 
     def compute(self) -> dict[str, Any]:
-        """The content of `metrics.json`: levels coarse → fine; None where there was nothing to measure."""
+        """The content of `metrics.json`: levels coarse → fine; None if there was nothing to measure."""
         found: dict[str, Any] = {"levels": [self._level(k) for k in self.hierarchy.top_down]}
         self._fill(found, "run", self.along_path, found["levels"])
         return found
@@ -564,7 +564,7 @@ class HierarchyMetrics(nn.Module):
         return found
 
     def _fill(self, found: dict[str, Any], per: str, measured: Mapping[str, Metric], basis: Any) -> None:
-        """Put in what was measured, and what functions make of the basis: counts, or the levels."""
+        """Fill in measured metrics, and those that functions compute from the basis: counts, or the levels."""
         for spec in self.specs:
             if spec.per == per and spec.by:
                 value = _measured(measured.get(spec.name), spec.part) if isinstance(spec.by, type) else spec.by(basis)
@@ -586,5 +586,5 @@ def _measured(one: Metric | None, part: int | None = None) -> Tensor | float:
 
 
 def _number(value: Tensor | float) -> float | None:
-    """A plain number, or None where there was nothing to measure."""
+    """A plain number, or None if there was nothing to measure."""
     return None if value != value else float(value)

@@ -1,8 +1,8 @@
-"""Operating points: at a threshold, how many answers are right, how deep they go and how much they say.
+"""Operating points: at a threshold, how many answers are right, how deep they are and how much they tell.
 
-Correctness alone is bought by answering "bird"; depth alone by guessing. The curve of one against the other is what a model is
+Answering "bird" is always right; guessing species is always deep. The curve of one against the other shows what a model is
 worth, and a user picks a point on it. Information is that of Deng et al. (CVPR 2012): a right answer that leaves m of n finest
-classes possible says log(n / m) of log n; a wrong answer says nothing, and so does no answer.
+classes possible tells log(n / m) of log n; a wrong answer or none tells nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POINTS = 200
 
 @dataclass(frozen=True)
 class Decisions:
-    """What was decided about samples, without the probabilities of all classes: it fits in memory for any tree.
+    """Answers to samples, without the probabilities of all classes, so they fit in memory for any tree.
 
     Attributes:
         chosen: (n, K) the class answered at each level, fine first.
@@ -41,28 +41,28 @@ class Decisions:
 
     @classmethod
     def of(cls, prediction: Prediction, labels: Tensor) -> Decisions:
-        """Of a batch that is calibrated and decided."""
+        """The decisions of a batch that is calibrated and decided."""
         return cls(prediction.chosen().cpu(), confidences(prediction).cpu(), labels.cpu())
 
     @classmethod
     def join(cls, parts: Sequence[Decisions]) -> Decisions:
-        """Of several batches."""
+        """Join the decisions of several batches."""
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("chosen", "confidence", "labels")))
 
     def known(self) -> Decisions:
-        """Those whose finest label is known, so that an answer at any level can be given."""
+        """Those whose finest label is known, so that an answer at any level can be checked."""
         rows = self.labels[:, 0] >= 0
         if not rows.any():
-            raise DataError("no sample has a label at the finest level: whether an answer is right cannot be told")
+            raise DataError("no sample has a label at the finest level: answers cannot be checked; pass data that has some")
         return Decisions(self.chosen[rows], self.confidence[rows], self.labels[rows])
 
 
 def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float) -> dict[str, Any]:
-    """What answers at a threshold are worth, on the samples whose finest label is known.
+    """Measure answers at a threshold, on the samples whose finest label is known.
 
     Returns:
         threshold, samples; answered: share with an answer; error: share of the answers that are wrong; wrong: share of all
-        samples with a wrong answer; depth: mean share of the levels that is answered; information: mean share of it, with 0
+        samples with a wrong answer; depth: mean share of the levels answered; information: mean share of log C_1, with 0
         for a wrong answer; hierarchical_precision, _recall, _f1: over the classes on the answered path; severity: mean number
         of levels by which a wrong answer is too deep; levels, coarse → fine: share of samples answered there and the error of
         those.
@@ -93,7 +93,7 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
 
 @dataclass(frozen=True)
 class _Answers:
-    """Answers at one threshold: the level of each, the path it says, the true path, and whether it is wrong."""
+    """Answers at one threshold: the level of each, its path, the true path, and whether it is wrong."""
 
     levels: Tensor
     answers: Tensor
@@ -102,7 +102,7 @@ class _Answers:
 
 
 def _answered(decisions: Decisions, hierarchy: Hierarchy, threshold: float) -> _Answers:
-    """Of samples whose whole path is known: the ancestors of a known finest class are filled in when data is read."""
+    """Answers to samples whose whole path is known: reading data fills in the ancestors of a known finest class."""
     levels = answer_levels(decisions.confidence, threshold)
     answers = rolled_up(decisions.chosen, levels, hierarchy)
     differs = (answers != decisions.labels).gather(1, levels.clamp(min=0).unsqueeze(1)).squeeze(1)
@@ -136,10 +136,10 @@ class OperatingCurve:
 
     Attributes:
         threshold: ascending, the last infinite.
-        error: share of the answers that are wrong; not a number where none is given.
-        wrong: share of all samples that are answered wrongly.
+        error: share of the answers that are wrong; NaN if there are no answers.
+        wrong: share of all samples with a wrong answer.
         answered: share of samples with an answer.
-        depth: mean share of the levels that is answered.
+        depth: mean share of the levels answered.
         information: mean share of the information, with 0 for a wrong answer.
         levels: (points, K) share of samples answered at each level, fine first.
     """
@@ -154,7 +154,7 @@ class OperatingCurve:
 
 
 def operating_curve(decisions: Decisions, hierarchy: Hierarchy, points: int = POINTS) -> OperatingCurve:
-    """Operating points over the whole range of thresholds, about so many, evenly over the confidences that occur."""
+    """About `points` operating points over the whole range of thresholds, spaced evenly over the confidences that occur."""
     known = decisions.known()
     seen = torch.unique(known.confidence).double().numpy()
     grid = np.quantile(seen, np.linspace(0, 1, points), method="nearest") if len(seen) > points else seen

@@ -1,4 +1,4 @@
-"""Which differences between methods exceed seed noise: one test for all of them at once, in words."""
+"""Which differences between methods exceed seed noise: one test for all of them at once, and its result in words."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best of several methods against each other one, paired over seeds.
+    """The best of several methods compared with each other one, paired over seeds.
 
     Attributes:
-        where: what was compared, as in "90% masked, species".
+        where: what was compared, such as "90% masked, species".
         best: the method with the best mean.
         ahead: methods it is ahead of by more than seed noise, with the difference, the smallest first.
-        level: methods it is not shown to differ from, likewise.
+        level: methods it is not shown to differ from, in the same form.
         half: half-width of the simultaneous 95 % interval of a difference; NaN with a single seed.
-        seeds: how many.
-        unit: what differences are in.
+        seeds: number of seeds.
+        unit: unit of the differences.
     """
 
     where: str
@@ -34,7 +34,7 @@ class Verdict:
     unit: str = "points"
 
     def text(self, limit: int | None = None) -> str:
-        """In words; of long lists only the first so many names."""
+        """The verdict in words; long lists are cut to `limit` names."""
         if math.isnan(self.half):
             return f"{self.where}: {self.best} before {_listed(self.level, limit)}, in one seed: no spread, nothing shown."
         parts = [f"winner {self.best}." if not self.level else "no difference shown at the top."]
@@ -58,10 +58,9 @@ def tell_apart(
 ) -> Verdict:
     """Tukey's test in blocks: methods are treatments, seeds (with their masks) are blocks.
 
-    What a seed does to all methods alike drops out; the rest is pooled over methods into one estimate of noise, and the
-    interval covers all differences between methods at once, so that the best of many is not taken for better by luck. With
-    two methods it is the paired t interval. It assumes that methods are about equally noisy, and says nothing about the
-    choice of test samples, which all share.
+    Effects of a seed on all methods alike cancel. The rest is pooled over methods into one estimate of noise. The interval
+    covers all differences between methods at once, so that the best of many does not win by luck. With two methods it is the
+    paired t interval. It assumes that methods are about equally noisy, and does not cover the choice of test samples.
     """
     names = list(scores)
     table = np.array([scores[name] for name in names])  # (methods, seeds)
@@ -87,7 +86,7 @@ def interval(table: np.ndarray[Any, Any]) -> float:
 
 @functools.cache
 def widest(methods: int, freedom: int) -> float:
-    """The 95 % point of the range of so many equal means, in units of their noise."""
+    """The 95 % point of the range of this many equal means, in units of their noise."""
     from scipy.stats import studentized_range  # takes a second to import
 
     return float(studentized_range.ppf(0.95, methods, freedom))

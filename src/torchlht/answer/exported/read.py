@@ -1,18 +1,18 @@
-"""Exported files as predictors: `OnnxModel` runs in onnxruntime, `TorchProgram` in torch. Neither needs the run any more.
+"""Exported files as predictors: `OnnxModel` runs in onnxruntime, `TorchProgram` in torch. Neither needs the run.
 
-One JSON object travels beside the network, under the key `torchlht`:
+The file holds one JSON object next to the network, under the key `torchlht`:
 
 format, torchlht       2, and the version that wrote it
 method, backbone       names
 input                  {"kind": "picture" or "features", "shape": ["batch", 3, size, size] or ["batch", width]}, float32
-outputs, order         names of the levels, one output each; "fine first". Each gives log-probabilities (batch, classes)
-preprocess             as in config.yaml; null where the inputs are features
+outputs, order         names of the levels, one output each; "fine first". Each is log-probabilities (batch, classes)
+preprocess             as in config.yaml; null if the inputs are features
 hierarchy              the content of hierarchy.json
-calibration            the content of calibration.json; null where there is none
-temperatures, kinds    per output: 1 without calibration; `softmax` or `sigmoid`, which is scaled, see `answer.calibration`
+calibration            the content of calibration.json; null if there is none
+temperatures, kinds    per output: 1 without calibration; `softmax` or `sigmoid`: how it is scaled, see `answer.calibration`
                        (format 1: one `kind` for all of them)
 rule                   how classes are chosen: argmax, backtrack, …, see `heads.prediction`
-threshold              {"value": …, "promise": "confidence 0.9"}: what the probability of an answer has to reach; or null
+threshold              {"value": …, "promise": "confidence 0.9"}: the least probability of an answer; or null
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Exported(Predictor):
 
         >>> model = read_exported("birds.onnx")
         >>> named = model.predict("beach.jpg")[0]
-        >>> named.answer_at(model.wanted)                # as deep as the threshold in the file asks for
+        >>> named.answer_at(model.wanted)                # as deep as the threshold in the file allows
         Answer('Laridae', level='family', probability=0.94)
 
     Attributes:
-        metadata: what was kept in the file; see above.
-        wanted: the threshold that was kept in it.
+        metadata: the JSON object of the file; see above.
+        wanted: the threshold of the file.
     """
 
     def __init__(self, metadata: dict[str, Any], source: str) -> None:
@@ -70,7 +70,7 @@ class Exported(Predictor):
             find_rule(self._rule)
             self._width = int(metadata["input"]["shape"][1])
         except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
-            raise RunError(f"{source}: what lht export kept in it is not whole ({error!r}); export it again") from error
+            raise RunError(f"{source}: its metadata is incomplete ({error!r}); export it again") from error
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -79,7 +79,7 @@ class Exported(Predictor):
 
     @property
     def in_features(self) -> int:
-        """See `Predictor.in_features`."""
+        """Width of the features it takes."""
         return self._width
 
     @abstractmethod
@@ -87,13 +87,13 @@ class Exported(Predictor):
         """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first."""
 
     def look(self, x: Tensor) -> Prediction:
-        """See `Predictor.look`."""
+        """Uncalibrated probabilities of a prepared batch."""
         log_probs = tuple(self.run(x.cpu().float()))
         return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._rule))
 
 
 class OnnxModel(Exported):
-    """What `lht export --to onnx` wrote, in onnxruntime on the CPU."""
+    """A file written by `lht export --to onnx`, run by onnxruntime on the CPU."""
 
     def __init__(self, session: Any, metadata: dict[str, Any], source: str) -> None:
         super().__init__(metadata, source)
@@ -104,7 +104,7 @@ class OnnxModel(Exported):
         """Open a file.
 
         Raises:
-            RunError: when there is none, it is not ONNX, or not from `lht export`.
+            RunError: when it does not exist, is not ONNX, or is not from `lht export`.
             MissingExtraError: without onnxruntime.
         """
         runtime = onnxruntime(f"reading {path}")
@@ -113,20 +113,20 @@ class OnnxModel(Exported):
         options.log_severity_level = 4  # fatal; errors are raised as well
         try:
             session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # each fault has a class of its own, with no common base
-            raise RunError(f"{path}: not an ONNX file that can be read ({first_line(error)})") from error
+        except Exception as error:  # its errors have no common base class
+            raise RunError(f"{path}: not a readable ONNX file ({first_line(error)})") from error
         text = session.get_modelmeta().custom_metadata_map.get(KEY)
         if text is None:
             raise RunError(f"{path}: this ONNX file was not written by lht export, so it has no tree and no class names")
         return cls(session, parse(text, str(path)), str(path))
 
     def run(self, x: Tensor) -> Sequence[Tensor]:
-        """See `Exported.run`."""
+        """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first."""
         return [torch.from_numpy(found) for found in self._session.run(None, {INPUT: x.numpy()})]
 
 
 class TorchProgram(Exported):
-    """What `lht export --to torch` wrote: a program of torch.export."""
+    """A file written by `lht export --to torch`: a program of torch.export."""
 
     def __init__(self, program: torch.export.ExportedProgram, metadata: dict[str, Any], source: str) -> None:
         super().__init__(metadata, source)
@@ -137,19 +137,19 @@ class TorchProgram(Exported):
         """Open a file.
 
         Raises:
-            RunError: when there is none, it is not a program of torch.export, or not from `lht export`.
+            RunError: when it does not exist, is not a program of torch.export, or is not from `lht export`.
         """
         _must_exist(path)
-        metadata = parse(_kept(path), str(path))  # first: it says whether this is a file of ours
+        metadata = parse(_kept(path), str(path))  # first: it tells whether lht export wrote the file
         try:
             with quietly(), Path(path).open("rb") as file:
                 program = torch.export.load(file)
         except Exception as error:
-            raise RunError(f"{path}: not a torch.export program that can be read ({first_line(error)})") from error
+            raise RunError(f"{path}: not a readable torch.export program ({first_line(error)})") from error
         return cls(program, metadata, str(path))
 
     def run(self, x: Tensor) -> Sequence[Tensor]:
-        """See `Exported.run`."""
+        """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first."""
         with torch.inference_mode():
             found: tuple[Tensor, ...] = self._module(x)
         return found
@@ -159,25 +159,25 @@ READERS: dict[str, type[OnnxModel] | type[TorchProgram]] = {".onnx": OnnxModel, 
 
 
 def read_exported(path: str | Path) -> Exported:
-    """What `lht export` wrote, by the end of its name: .onnx or .pt2.
+    """Read a file written by `lht export`; its suffix, .onnx or .pt2, tells its format.
 
     Raises:
-        RunError: when it is neither, there is no such file, or it cannot be read.
+        RunError: when the suffix is another, or the file does not exist or cannot be read.
         MissingExtraError: for .onnx without onnxruntime.
     """
     reader = READERS.get(Path(path).suffix.lower())
     if reader is None:
-        raise RunError(f"{path}: not a name that lht export gives; they end in {' or '.join(READERS)}")
+        raise RunError(f"{path}: not a file from lht export; their names end in {' or '.join(READERS)}")
     return reader.read(path)
 
 
 def parse(text: str, source: str) -> dict[str, Any]:
-    """The object from a file. Raises RunError when it is none, or one that only a newer version knows."""
+    """The metadata of a file. Raises RunError when it is damaged, or when a newer version wrote it."""
     try:
         values = json.loads(text)
         version = int(values["format"])
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{source}: what lht export kept in it is damaged ({error!r}); export it again") from error
+        raise RunError(f"{source}: its metadata is damaged ({error!r}); export it again") from error
     if version not in range(1, FORMAT + 1):
         raise RunError(
             f"{source}: written by torchlht {values.get('torchlht')} in format {version}; update torchlht to read it"
@@ -187,7 +187,7 @@ def parse(text: str, source: str) -> dict[str, Any]:
 
 
 def onnxruntime(what: str) -> Any:
-    """The package. Raises MissingExtraError, saying what needs it, when it is not installed."""
+    """Import onnxruntime. Raises MissingExtraError, which names what needs it, if it is not installed."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError:
@@ -197,7 +197,7 @@ def onnxruntime(what: str) -> Any:
 
 def _must_exist(path: str | Path) -> None:
     if not Path(path).is_file():
-        raise RunError(f"{path}: no such file; lht export RUN writes one")
+        raise RunError(f"{path}: no such file; write one with lht export RUN")
 
 
 def _kept(path: str | Path) -> str:
@@ -208,16 +208,16 @@ def _kept(path: str | Path) -> str:
             if names:
                 return archive.read(names[0]).decode("utf-8")
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise RunError(f"{path}: not a torch.export program that can be read ({first_line(error)})") from error
+        raise RunError(f"{path}: not a readable torch.export program ({first_line(error)})") from error
     raise RunError(f"{path}: this .pt2 file was not written by lht export, so it has no tree and no class names")
 
 
-# ---- exporters talk a great deal, on every channel there is --------------------------------------------------------
+# ---- exporters print, warn and log a great deal --------------------------------------------------------
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """A block without prints, warnings and log lines. What is raised in it is raised."""
+    """Context: no prints, warnings and log lines. Errors are still raised."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -229,5 +229,5 @@ def quietly() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """The start of what an exporter has to say, which may go on for pages."""
+    """The start of an exporter's message, which may be pages long."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -1,4 +1,4 @@
-"""A run as one file: traced once with a batch of any size, written beside, checked against the run, then given its name."""
+"""Export a run: trace it for batches of any size, write a temporary file, check it against the run, rename it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from torchlht.hierarchy.tree import Hierarchy
 
 Format = Literal["onnx", "torch"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
-TRACED, CHECKED = 3, (1, 2, 7)  # batch sizes; a size that got fixed in tracing shows in another one
+TRACED, CHECKED = 3, (1, 2, 7)  # batch sizes; a size fixed by tracing fails with another one
 TOLERANCE = 1e-4  # of a probability
 DYNAMIC = {INPUT: {0: torch.export.Dim("batch", min=1)}}
 
 
 class Written(NamedTuple):
-    """A file that was written, what is kept in it, and the largest difference of a probability from the run's."""
+    """An exported file, its metadata, and the largest difference of a probability from the run's."""
 
     path: Path
     metadata: dict[str, Any]
@@ -45,7 +45,7 @@ def export(
     risk: float | None = None,
     strict: bool = False,
 ) -> Written:
-    """Write a run as one file and check it against the run; an earlier file of that name is replaced.
+    """Export a run to one file and check it against the run; an existing file is replaced.
 
     >>> export("runs/birds", "birds.onnx", confidence=0.9).difference
     3.6e-07
@@ -53,23 +53,23 @@ def export(
     Args:
         run: a finished run directory, or a model on the hub.
         out: the file, ending in .onnx or .pt2.
-        to: `onnx` or `torch`; by the ending of `out` where it is left out.
-        confidence: keep this threshold in the file.
-        risk: keep the threshold for this share of wrong answers in the file.
-        strict: risk: count validation answers that no label can check as wrong.
+        to: `onnx` or `torch`; by the suffix of `out` if it is left out.
+        confidence: store this threshold in the file.
+        risk: store the threshold for this share of wrong answers in the file.
+        strict: for `risk`, count validation answers that no label can check as wrong.
 
     Raises:
-        RunError: when there is no such run, it cannot be exported, or the file would say something else than the run.
-        ConfigError: for another ending, or a threshold that cannot be had.
+        RunError: when there is no such run, it cannot be exported, or the file gives other probabilities than the run.
+        ConfigError: when the suffix is another, or the threshold cannot be promised.
         MissingExtraError: for ONNX without the extra `export`.
     """
     path = Path(out)
     if to is None:
         to = "torch" if path.suffix.lower() == SUFFIXES["torch"] else "onnx"
     if path.suffix.lower() != SUFFIXES[to]:
-        raise ConfigError(f"`out` is {path}: a name that ends in {SUFFIXES[to]} is needed to read it again")
+        raise ConfigError(f"`out` is {path}: its name must end in {SUFFIXES[to]}")
     if path.is_dir():
-        raise ConfigError(f"`out` is {path}, a folder: name a file")
+        raise ConfigError(f"`out` is {path}, which is a folder: name a file")
     if to == "onnx":
         _need_onnx()
     model = Model.from_pretrained(run)
@@ -85,18 +85,18 @@ def export(
             with quietly():
                 write(traced(model), model, text, beside)
                 worst = difference(model, read(beside))
-        except Exception as error:  # exporters and what runs their files raise whatever happens inside them
+        except Exception as error:  # exporters raise errors of any class
             raise RunError(f"{path}: {what} cannot be exported ({first_line(error)})") from error
-        if not worst <= TOLERANCE:  # or it is not a number
+        if not worst <= TOLERANCE:  # also true for NaN
             raise RunError(
-                f"{path}: not written, as {what} differs by {worst:.2g} in probability once it is exported; "
-                "try the other of `to=onnx` and `to=torch`"
+                f"{path}: not written: exported, {what} differs by {worst:.2g} in probability; "
+                "try the other format, `to=onnx` or `to=torch`"
             )
     return Written(path, metadata, worst)
 
 
 def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
-    """What travels in the file, see `read`. What it `said` of samples tells the kinds of levels where no calibration does."""
+    """The metadata of the file, see `read`. Without a calibration, predictions for samples, `said`, tell the kinds of levels."""
     tree, spec, calibration = model.hierarchy, model.preprocess, model.calibration
     return {
         "format": FORMAT,
@@ -122,7 +122,7 @@ def sample_shape(model: Model) -> tuple[int, ...]:
 
 
 def output_names(tree: Hierarchy) -> list[str]:
-    """What outputs are called: as their levels, unless the input has that name already."""
+    """The names of the outputs: those of their levels, unless the input has that name."""
     return [f"{level} level" if level == INPUT else level for level in tree.levels]
 
 
@@ -130,7 +130,7 @@ def output_names(tree: Hierarchy) -> list[str]:
 
 
 class LogProbs(nn.Module):
-    """A model's log-probabilities alone, fine first: exporters know tuples of tensors, not a `Prediction`."""
+    """A model's log-probabilities alone, fine first: exporters handle tuples of tensors, not a `Prediction`."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class LogProbs(nn.Module):
 
 
 def traced(model: Model) -> torch.export.ExportedProgram:
-    """The model as a graph for batches of any size, without the places in files on this computer that it came from."""
+    """The model as a graph for batches of any size, without the paths of source files on this computer."""
     program = torch.export.export(LogProbs(model).eval(), (samples(model, TRACED),), dynamic_shapes=DYNAMIC)
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
@@ -165,14 +165,14 @@ def _write_onnx(program: torch.export.ExportedProgram, model: Model, text: str, 
     assert found is not None
     graph = found.model.graph
     for value in (*graph.initializers.values(), *(value for node in graph.all_nodes() for value in node.outputs)):
-        if value.name in names and not value.is_graph_output():  # a level may be called as something inside
+        if value.name in names and not value.is_graph_output():  # a level may share its name with an inner value
             value.name = f"inner {value.name}"
     found.model.metadata_props[KEY] = text
     found.save(path, external_data=False)
 
 
 def precise_logarithms() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Logarithms of probabilities close to 1 or 0 as torch has them: exporters write log(sigmoid(x)), which is 0 or -∞ there.
+    """Logarithms of probabilities close to 1 or 0 as exact as torch's: exporters write log(sigmoid(x)), which is 0 or -∞ there.
 
     ONNX has no log1p, but log1p(e) = 2 atanh(e / (2 + e)).
     """
@@ -214,20 +214,20 @@ def _need_onnx() -> None:
 
 
 def samples(model: Model, n: int) -> Tensor:
-    """(n, …) random inputs, the same for the same n; features on the scale that the model knows them."""
+    """(n, …) random inputs, the same for the same n; features on the scale that the model was trained on."""
     x = torch.randn(n, *sample_shape(model), generator=torch.Generator().manual_seed(n))
     return model.method.typical(x) if model.preprocess is None else x
 
 
 def check_rule(model: Model, said: Prediction) -> None:
-    """Raise RunError when a method answers by a rule that its file would not know, from what it said of some samples."""
+    """Raise RunError if the method's answers to some samples, `said`, follow no rule that an exported file can name."""
     by_rule = decide(Prediction(said.log_probs), model.hierarchy, model.method.rule)
     if not torch.equal(by_rule.chosen(), said.chosen()):
-        raise RunError(f"method {model.method.name} answers in a way of its own, which exported files do not know")
+        raise RunError(f"method {model.method.name} answers by a rule that exported files do not support")
 
 
 def difference(model: Model, exported: Exported) -> float:
-    """The largest difference of a probability between a model and its file, over batches of several sizes; NaN if one is."""
+    """The largest difference of a probability between a model and its file, over batches of several sizes; it may be NaN."""
     found = []
     for n in CHECKED:
         x = samples(model, n)

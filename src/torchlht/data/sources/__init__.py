@@ -1,1 +1,1 @@
-"""Where samples come from, a file each: a source says what it can read and gives `Samples`."""
+"""The kinds of data, one file each: a source recognises what it can read, and reads it into `Samples`."""

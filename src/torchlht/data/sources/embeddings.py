@@ -1,4 +1,4 @@
-"""Features somebody has already: an .npz with `x` (N, d), `y` (N, K) fine first with -1 for unknown, `train` (N,) bool.
+"""Precomputed features: an .npz with `x` (N, d), `y` (N, K) fine first with -1 for unknown, `train` (N,) bool.
 
 Optional: `levels` (names, fine first) and `classes_<level>` (names). Rows with `train` false are the test set.
 """
@@ -24,9 +24,9 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (zipfile.BadZipFile, EOFError, OSError, TypeError) as error:
-        raise DataError(f"{path}: not an .npz file that can be read ({error})") from None
+        raise DataError(f"{path}: not a readable .npz file ({error})") from None
     except ValueError:
-        raise DataError(f"{path}: holds pickled objects, which are not read; save names as plain arrays of strings") from None
+        raise DataError(f"{path}: holds pickled objects, which are never read; save names as plain arrays of strings") from None
 
 
 def read_features(path: Path) -> NDArray[np.float32]:
@@ -35,7 +35,7 @@ def read_features(path: Path) -> NDArray[np.float32]:
 
 
 def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
-    """Read an embeddings file; the tree is put together from its labels unless one is given."""
+    """Read an embeddings file; the tree comes from its labels unless one is given."""
     arrays = read_arrays(path)
     x = _features(arrays, path)
     y = _labels(arrays, path, len(x))
@@ -106,7 +106,7 @@ def _class_names(arrays: dict[str, NDArray[Any]], path: Path, y: Ints, names: Se
 
 
 def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], path: Path) -> list[Ints]:
-    """Each class's parent, as the first row that knows both says. Rows that say otherwise are caught by `fill`."""
+    """Each class's parent, from the first row that knows both. `fill` refuses rows that contradict it."""
     parents = []
     for k in range(len(names) - 1):
         both = y[(y[:, k] >= 0) & (y[:, k + 1] >= 0)]
@@ -115,15 +115,14 @@ def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], pa
         found[child] = both[first, k + 1]
         for orphan in np.flatnonzero(found < 0).tolist():
             raise DataError(
-                f"{path}: no row says which {names[k + 1]} the {names[k]} {classes[k][orphan]!r} is under; "
-                "pass `hierarchy=FILE`"
+                f"{path}: no row tells the {names[k + 1]} of the {names[k]} {classes[k][orphan]!r}; pass `hierarchy=FILE`"
             )
         parents.append(found)
     return parents
 
 
 def _renumbered(y: Ints, classes: Sequence[Sequence[str]], tree: Hierarchy, path: Path) -> Ints:
-    """Labels by the numbers of another tree, matched by class name."""
+    """Labels renumbered for another tree, matched by class name."""
     if y.shape[1] != len(tree):
         raise DataError(f"{path}: 'y' has {y.shape[1]} columns but the tree has {len(tree)} levels")
     out = y.copy()

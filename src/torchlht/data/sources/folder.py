@@ -4,7 +4,7 @@
     birds/Charadriiformes/Laridae/2.jpg                 order and family known
     birds/Charadriiformes/3.jpg                         order known
 
-Top folders named train, val and test, if these are all there is, are splits and not classes.
+Top folders are splits, not classes, if there are only train, val and test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torchlht.hierarchy.tree import Hierarchy
 
 
 def read_folder(root: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
-    """Read a folder of pictures; the tree is the folders' own unless one is given."""
+    """Read a folder of pictures; the tree comes from the folders unless one is given."""
     tops = subfolders(root)
     if not tops:
         raise DataError(f"{root}: no folders inside; expected one folder per class, folders inside folders for finer classes")

@@ -1,11 +1,11 @@
-"""Shards: tar files in the layout of WebDataset, KEY.jpg beside KEY.json, here or at an address.
+"""Shards: tar files in the layout of WebDataset, KEY.jpg with KEY.json, local or at an address.
 
     shards/hierarchy.json          the tree
-    shards/index.json              what lies where, so that nothing has to be read through; `lht data pack` writes it
+    shards/index.json              where everything is, so that shards need no scan; `lht data pack` writes it
     shards/shards-000000.tar       0000017-Ivory_Gull_1.jpg, 0000017-Ivory_Gull_1.json, …
 
 KEY.json is {"labels": {"order": "Charadriiformes", "family": "Laridae", "species": null}, "split": "train", "key": "1.jpg"};
-split and key may be left out. Shards without an index are read through once, and what was found is kept.
+split and key are optional. Shards without an index are scanned once, and the result is cached.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from torchlht.hierarchy.tree import Hierarchy
 
 FORMAT = "torchlht-shards-1"
 INDEX, TREE = "index.json", "hierarchy.json"
-EXPECTED = 'every picture KEY.jpg has a KEY.json beside it with {"labels": {"order": "…", "species": null}}, coarse → fine'
+EXPECTED = 'every picture KEY.jpg needs a KEY.json with {"labels": {"order": "…", "species": null}}, coarse → fine'
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass
 class Shard:
-    """What lies in a shard; one entry per sample in each list.
+    """The contents of a shard; each list has one entry per sample.
 
     Attributes:
         file: its name.
         bytes: its length.
         samples: how many it holds.
         keys: the samples' names.
-        numbers: their places in the data they were packed from.
+        numbers: their positions in the original data.
         splits: train, val or test.
-        labels: numbers of classes, fine first, -1 where unknown; or, from a shard without an index, names by level.
+        labels: numbers of classes, fine first, -1 where unknown; or names by level, from a shard without an index.
         offsets: where the pictures begin.
         sizes: how long they are.
     """
@@ -73,7 +73,7 @@ class Shard:
 
 
 def is_shards(source: str | Path) -> bool:
-    """Whether a name stands for shards: a tar, several by {000..099} or *, a folder that holds them here, or any elsewhere."""
+    """Whether a name means shards: a tar, a pattern with {000..099} or *, a local folder of tars, or any address."""
     place = as_place(source)
     if place.name.endswith(".tar"):
         return True
@@ -82,19 +82,19 @@ def is_shards(source: str | Path) -> bool:
     if not place.is_dir():
         return False
     listed, tars = (place / INDEX).is_file(), any(place.glob("*.tar"))
-    alone = not subfolders(place) and not images_in(place)  # a folder of pictures may hold such files, too
+    alone = not subfolders(place) and not images_in(place)  # a folder of pictures may also hold tars
     return (listed and tars) or ((listed or tars) and alone)
 
 
 def read_shards(source: str | Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
-    """Read shards: their index where there is one, else the tars. Samples come in the order in which they were packed."""
+    """Read shards from their index if there is one, else from the tars. Samples come in the order they were packed."""
     folder, files = find_shards(source)
     indexed = is_there(folder / INDEX)
     shards = _from_index(folder, files) if indexed else _scanned(files or _tars_in(folder))
     own = _own_tree(folder) if is_there(folder / TREE) else None
     count = sum(len(shard.keys) for shard in shards)
     if not count:
-        raise DataError(f"{source}: no samples in it; {EXPECTED}")
+        raise DataError(f"{source}: no samples found; {EXPECTED}")
     order = np.argsort(np.concatenate([shard.numbers for shard in shards]), kind="stable")
     places = [TarMember(folder / s.file, *at) for s in shards for at in zip(s.offsets, s.sizes, strict=True)]
     keys = [key for shard in shards for key in shard.keys]
@@ -118,7 +118,7 @@ def read_shards(source: str | Path, hierarchy: Hierarchy | None, levels: Sequenc
 
 
 def name_of_shards(source: str | Path) -> str:
-    """What messages and run directories call them: their folder's name."""
+    """The name of shards in messages and run directories: their folder's name."""
     place = as_place(source)
     return (place.absolute().parent if place.name.endswith(".tar") else place).name
 
@@ -127,7 +127,7 @@ def name_of_shards(source: str | Path) -> str:
 
 
 def find_shards(source: str | Path) -> tuple[Path, list[Path] | None]:
-    """The folder of some shards, and which of those in it are meant; None for all."""
+    """The folder of the shards, and the files meant in it; None for all."""
     place = as_place(source)
     if not place.name.endswith(".tar"):
         return place, None
@@ -136,7 +136,7 @@ def find_shards(source: str | Path) -> tuple[Path, list[Path] | None]:
     if not files:
         raise DataError(f"{source}: no shards match it")
     if len({file.parent for file in files}) > 1:
-        raise DataError(f"{source}: shards in several folders; those of one dataset lie in one folder")
+        raise DataError(f"{source}: shards in several folders; put those of one dataset into one folder")
     with ThreadPoolExecutor(16) as pool:
         there = list(pool.map(is_there, files))
     if missing := [file for file, found in zip(files, there, strict=True) if not found]:
@@ -146,7 +146,7 @@ def find_shards(source: str | Path) -> tuple[Path, list[Path] | None]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Every name that a pattern stands for: x-{08..10}.tar is x-08.tar, x-09.tar, x-10.tar; x-{a,b}.tar is two names, too."""
+    """Every name that a pattern means: x-{08..10}.tar is x-08.tar, x-09.tar, x-10.tar; x-{a,b}.tar is two names, too."""
     if not (found := _BRACES.search(pattern)):
         return [pattern]
     first, dots, last = found[1].partition("..")
@@ -168,7 +168,7 @@ def _tars_in(folder: Path) -> list[Path]:
 
 
 def _from_index(folder: Path, files: list[Path] | None) -> list[Shard]:
-    """What index.json says of the shards, which are there and as long as it says."""
+    """The shards listed in index.json. Raises DataError when one is missing or has another length."""
     place = name_of(folder / INDEX)
     try:
         listed = json.loads(read_all(folder / INDEX))
@@ -176,13 +176,11 @@ def _from_index(folder: Path, files: list[Path] | None) -> list[Shard]:
             raise KeyError(listed["format"])
         shards = [Shard(**entry) for entry in listed["shards"]]
     except (ValueError, KeyError, TypeError):
-        raise DataError(
-            f"{place}: not an index as lht data pack writes it; remove it to have the shards read through"
-        ) from None
+        raise DataError(f"{place}: not an index written by lht data pack; remove it to scan the shards instead") from None
     if files is not None:
         by_name = {shard.file: shard for shard in shards}
         if strange := [file.name for file in files if file.name not in by_name]:
-            raise DataError(f"{place}: does not list {strange[0]}; remove it to have the shards read through, or pack again")
+            raise DataError(f"{place}: does not list {strange[0]}; remove it to scan the shards instead, or pack again")
         shards = [by_name[file.name] for file in dict.fromkeys(files)]
     with ThreadPoolExecutor(16) as pool:
         for fault in pool.map(lambda shard: _mismatch(folder, shard), shards):
@@ -192,21 +190,21 @@ def _from_index(folder: Path, files: list[Path] | None) -> list[Shard]:
 
 
 def _mismatch(folder: Path, shard: Shard) -> str | None:
-    """Why a shard cannot be the one that was listed, or None."""
+    """Why a shard is not the one in the index, or None."""
     file = folder / shard.file
     state = state_of(file)
     if state is None:
         return f"{name_of(file)}: no such shard, but {INDEX} lists it; copy it again, or pack again"
     if state[0] != shard.bytes:
-        more = "it was cut off or replaced; copy it again, or remove the index to have the shards read through"
-        return f"{name_of(file)}: {state[0]:,} bytes long, {shard.bytes:,} in {INDEX}: {more}"
-    if shard.keys and not as_url(file):  # elsewhere every picture's header is looked at when it is read
+        more = "it was cut off or replaced; copy it again, or remove the index to scan the shards instead"
+        return f"{name_of(file)}: {state[0]:,} bytes long, but {shard.bytes:,} in {INDEX}: {more}"
+    if shard.keys and not as_url(file):  # remote headers are checked when pictures are read
         TarMember(file, shard.offsets[-1], shard.sizes[-1]).read()
     return None
 
 
 def _scanned(files: list[Path]) -> list[Shard]:
-    """What lies in shards without an index; kept, and asked again only when a shard has changed."""
+    """The contents of shards without an index, cached until a shard changes."""
     found = []
     for file in files:
         state = state_of(file)
@@ -215,14 +213,14 @@ def _scanned(files: list[Path]) -> list[Shard]:
             write_json(note, asdict(_scan(file, state[0] if state else 0)), indent=None)
         found.append(Shard(**json.loads(note.read_text())))
     start = 0
-    for shard in found:  # samples without a number of their own keep the order in which they lie
+    for shard in found:  # samples without a number keep the order of the file
         shard.numbers = [start + i if number < 0 else number for i, number in enumerate(shard.numbers)]
         start += len(shard.keys)
     return found
 
 
 def _scan(file: Path, size: int) -> Shard:
-    """Read a tar through: the members of a sample lie side by side and share the name up to the first dot."""
+    """Scan a tar: the files of a sample are adjacent and share the name up to the first dot."""
     shard, samples = Shard(file.name, size), dict[str, dict[str, TarMember]]()
     for entry in entries(file):
         samples.setdefault(entry.key, {})[entry.end] = entry.place
@@ -235,7 +233,7 @@ def _scan(file: Path, size: int) -> Shard:
         about = _about(read_range(place.file, place.start, place.start + place.size), where)
         split = SPLIT_NAMES.get(str(about.get("split") or "train").lower())
         if split is None:
-            raise DataError(f"{where}: split is {about['split']!r}; it is train, val or test")
+            raise DataError(f"{where}: split is {about['split']!r}; it must be train, val or test")
         name = str(about.get("key") or f"{key}{pictures[0]}")
         shard.add(name, int(about.get("number", -1)), split, about["labels"], parts[pictures[0]])
     return shard
@@ -250,7 +248,7 @@ def _about(data: bytes, where: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         right = False
     if not right:
-        raise DataError(f"{where}: its .json does not say what it shows; {EXPECTED}")
+        raise DataError(f"{where}: its .json has no labels; {EXPECTED}")
     found: dict[str, Any] = about
     return found
 
@@ -259,18 +257,18 @@ def _about(data: bytes, where: str) -> dict[str, Any]:
 
 
 def _own_tree(folder: Path) -> Hierarchy:
-    """hierarchy.json beside the shards."""
+    """The tree in hierarchy.json, next to the shards."""
     place = name_of(folder / TREE)
     try:
         return Hierarchy.from_dict(json.loads(read_all(folder / TREE)), source=place)
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{place}: not a tree as lht data pack writes it; copy it again, or remove it") from None
+        raise DataError(f"{place}: not a tree written by lht data pack; copy it again, or remove it") from None
 
 
 def _rows(
     labels: list[Any], own: Hierarchy | None, folder: Path
 ) -> tuple[list[str], list[tuple[str | None, ...]], Ints, Ints | None]:
-    """Level names coarse → fine; the distinct rows of class names; which of them each sample has; labels as numbers, if any."""
+    """Level names coarse → fine; the distinct rows of class names; the row of each sample; labels as numbers, if any."""
     if isinstance(labels[0], dict):
         names = [own.levels[k] for k in own.top_down] if own else list(labels[0])
         for label in labels:
@@ -295,7 +293,7 @@ def _coded(
     levels: Sequence[str] | None,
     folder: Path,
 ) -> tuple[Hierarchy, Ints]:
-    """A tree, the given one or that of the rows, and the rows' labels in it, fine first."""
+    """The tree, given or from the rows, and the rows' labels in it, fine first."""
     chosen = [hierarchy.levels[k] for k in hierarchy.top_down if hierarchy.levels[k] in names] if hierarchy else None
     columns = chosen if chosen is not None else list(levels or names)
     if not columns or (absent := [name for name in columns if name not in names]):

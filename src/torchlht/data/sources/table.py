@@ -1,4 +1,4 @@
-"""A CSV or TSV: a column `path`, one column per level, blanks where nobody knew, and optionally a column `split`.
+"""A CSV or TSV: a column `path`, one column per level, blanks for unknown labels, and optionally a column `split`.
 
 path,order,family,species,split
 a.jpg,Charadriiformes,Laridae,Ivory Gull,train
@@ -24,12 +24,12 @@ PATH_COLUMNS = ("path", "file", "filename", "image")
 
 
 def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
-    """Read a table of pictures; the tree is put together from its rows unless one is given."""
+    """Read a table of pictures; the tree comes from its rows unless one is given."""
     table = read_table(path)
     if table.faults:
         raise HierarchyError(str(path), table.faults)
     if not table.rows:
-        raise DataError(f"{path}: a header but no rows")
+        raise DataError(f"{path}: it has a header but no rows")
     path_column = _path_column(table, path)
     names = _level_columns(table, path, path_column, hierarchy, levels)
     columns = [table.columns.index(name) for name in names]
@@ -39,7 +39,7 @@ def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     where = [f"{path} {row.where}" for row in rows]
     files = [cells[table.columns.index(path_column)] for _, cells in table.rows]
     if missing := [place for place, file in zip(where, files, strict=True) if not file]:
-        raise DataError(f"{missing[0]}: {path_column} is empty; every row names its picture")
+        raise DataError(f"{missing[0]}: {path_column} is empty; every row must name its picture")
     labels = np.array([label_of(tree, names, row.names, place) for row, place in zip(rows, where, strict=True)])
     return Samples(
         path.stem,
@@ -52,7 +52,7 @@ def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
 
 
 def stable_keys(files: Sequence[str]) -> tuple[str, ...]:
-    """Names that stay when the data moves: the paths, or, when all are absolute, what follows their longest common folder."""
+    """Names that do not change when the data moves: the paths, or, if all are absolute, their parts below the common folder."""
     if not all(Path(file).is_absolute() for file in files):
         return tuple(files)
     folder = os.path.commonpath([str(Path(file).parent) for file in files])
@@ -92,7 +92,7 @@ def _splits(table: Table, where: Sequence[str]) -> list[str]:
     for (_, cells), place in zip(table.rows, where, strict=True):
         value = cells[column].lower() or "train"
         if value not in SPLIT_NAMES:
-            raise DataError(f"{place}: split is {cells[column]!r}; it is train, val or test")
+            raise DataError(f"{place}: split is {cells[column]!r}; it must be train, val or test")
         splits.append(SPLIT_NAMES[value])
     return splits
 

@@ -1,1 +1,1 @@
-"""One file per method, one registered class each. A file that is put here is found by itself."""
+"""One file per method, one registered class each. A new file here is found automatically."""

@@ -2,12 +2,12 @@
 
 h = σ(W u), one output per class of any level. With D(a) the class a and all its descendants:
 
-    o_a  = max_{b ∈ D(a)} h_b                    what is answered: never a child above its parent
-    o⁺_a = max_{b ∈ D(a), y_b = 1} h_b           what a positive class is taught by
+    o_a  = max_{b ∈ D(a)} h_b                    the answer: a child is never above its parent
+    o⁺_a = max_{b ∈ D(a), y_b = 1} h_b           used to teach a positive class
     L    = BCE, with o⁺ for positive classes and o for the others
 
-σ is monotone, so maxima are taken of logits, level by level: batch × classes, never batch × classes × classes. A sample's
-known labels lie on one path, so o⁺ is a running maximum along it. Levels that are unknown have no entries: a positive parent
+σ is monotone, so maxima are taken over logits, level by level: batch × classes, never batch × classes × classes. A sample's
+known labels are on one path, so o⁺ is a running maximum along it. Unknown levels have no entries: a positive parent
 of unknown children is taught by its own output, while negative parents still push down all their descendants.
 """
 
@@ -29,7 +29,7 @@ from torchlht.hierarchy.tree import Hierarchy
 
 @dataclass(frozen=True)
 class ConstrainedPrediction(Prediction):
-    """A prediction with the logits before the constraint and after it, one (B, C_k) tensor per level each."""
+    """A prediction with the logits before and after the constraint, each one (B, C_k) tensor per level."""
 
     free: tuple[Tensor, ...] = ()
     constrained: tuple[Tensor, ...] = ()
@@ -42,10 +42,10 @@ class CHMCNN(Method):
     """One sigmoid per class; a parent is at least as probable as each of its children, by construction.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
-        mil: teach a positive class whose children are unknown by the largest of all its descendants instead of itself.
-        drop_masked_samples: learn only from samples with every level known, as the LHT paper's figures suggest it was run.
+        mil: teach a positive class whose children are unknown by the largest output of its descendants instead of its own.
+        drop_masked_samples: learn only from samples with every level known; the LHT paper's figures suggest it was run this way.
         width: width of the neck.
     """
 
@@ -67,7 +67,7 @@ class CHMCNN(Method):
         start_rare(self.head, hierarchy.sizes)
 
     def forward(self, features: Tensor) -> ConstrainedPrediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities under the constraint, and both kinds of logits, at every level."""
         free = torch.split(widened(self.head(self.neck(features)[0])), list(self.hierarchy.sizes), dim=1)
         constrained = [free[0]]
         for k, own in enumerate(free[1:]):
@@ -98,5 +98,5 @@ class CHMCNN(Method):
         return found
 
     def learns_from(self, labels: Tensor) -> Tensor:
-        """Every labelled sample, or only the wholly labelled ones; see `Method.learns_from`."""
+        """(B,) bool: every labelled sample, or only those with all levels known."""
         return (labels >= 0).all(dim=1) if self.drop_masked_samples else super().learns_from(labels)

@@ -1,7 +1,7 @@
 """`fgon`: fine-grained features help coarse levels, not the other way round (Chang et al., CVPR 2021).
 
-The features are split in K parts v_1 (finest) … v_K. The head of level k reads its own part and, behind a stop of the gradient,
-all finer ones: [v_k; stop(v_{k-1}); …; stop(v_1)]. Coarse labels therefore never move the features of finer levels.
+The features are split into K parts v_1 (finest) … v_K. The head of level k reads its own part and, with the gradient stopped,
+all finer ones: [v_k; stop(v_{k-1}); …; stop(v_1)]. So coarse labels never change the features of finer levels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class FGoN(Method):
     """One head per level on split features; coarse heads read finer features without teaching them.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         width: width of the neck, rounded up to a multiple of the number of levels.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
@@ -35,7 +35,7 @@ class FGoN(Method):
         self.heads = nn.ModuleList(Classifier((k + 1) * self.neck.width, size) for k, size in enumerate(hierarchy.sizes))
 
     def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level."""
         parts = self.neck(features)
         log_probs = []
         for k, head in enumerate(self.heads):

@@ -1,4 +1,4 @@
-"""`flat`: what most people do today. One softmax over the finest classes, trained on fine labels alone."""
+"""`flat`: the common practice. One softmax over the finest classes, trained on fine labels alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Flat(Marginal):
     """Finest level only; coarser probabilities are sums over children. Coarse labels teach it nothing.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
-        width: width of the neck, all of which the one head reads.
+        width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """
 
@@ -29,13 +29,13 @@ class Flat(Marginal):
         super().__init__(in_features, hierarchy, width=width, reduction=reduction)
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
-        """Cross-entropy of the finest level, on the common scale: coarse labels count as unknown."""
+        """Cross-entropy of the finest level, on the same scale as other methods: coarse labels count as unknown."""
         return masked_cross_entropy(prediction.log_probs, self.visible(labels), self.reduction)
 
     def visible(self, labels: Tensor) -> Tensor:
-        """Fine labels; see `Method.visible`."""
+        """(B, K) labels with all but the finest level unknown."""
         return fine_only(labels)
 
     def learns_from(self, labels: Tensor) -> Tensor:
-        """Samples with a fine label; see `Method.learns_from`."""
+        """(B,) bool: samples with a fine label."""
         return labels[:, 0] >= 0

@@ -1,7 +1,7 @@
-"""`hiclass`: one logistic regression per parent node, from the hiclass library. What a user would pick instead; a peer.
+"""`hiclass`: one logistic regression per parent node, from the hiclass library. A peer: what a user might choose instead.
 
-`LocalClassifierPerParentNode` learns at every node to tell its children apart, from the samples labelled that far, and
-answers from the top down. Its fitted regressions are kept here as plain weights: p(child) = p(parent) · p(child | parent).
+`LocalClassifierPerParentNode` learns at every node to tell its children apart, from samples labelled that deep, and
+answers from the top down. Its fitted regressions are stored here as plain weights: p(child) = p(parent) · p(child | parent).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HiClass(Logistic):
     """hiclass's LocalClassifierPerParentNode over logistic regressions, answered from the top down. A peer, fitted at once.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes; at least two levels.
         C: inverse strength of the regularisation.
         max_iter: largest number of iterations of the solver.
@@ -37,14 +37,14 @@ class HiClass(Logistic):
     def __init__(self, in_features: int, hierarchy: Hierarchy, *, C: float = 1.0, max_iter: int = 1000) -> None:
         super().__init__(in_features, hierarchy, C=C, max_iter=max_iter)
         if len(hierarchy) < 2:
-            raise ConfigError("hiclass needs a hierarchy of at least two levels; use logistic")
+            raise ConfigError("hiclass needs a hierarchy of at least two levels; use the method logistic")
         del self.weight, self.bias
         for k, size in enumerate(hierarchy.sizes):
             self.register_buffer(f"weight_{k}", torch.zeros(size, in_features))
             self.register_buffer(f"bias_{k}", torch.full((size,), NEVER))
 
     def fit(self, features: Tensor, labels: Tensor, *, seed: int = 0) -> None:
-        """See `Estimator.fit`."""
+        """Fit one regression per parent node to features (N, d) and labels (N, K), and keep its weights."""
         try:
             from hiclass import LocalClassifierPerParentNode
         except ImportError:
@@ -58,7 +58,7 @@ class HiClass(Logistic):
         self.take(tree)
 
     def take(self, tree: Any) -> None:
-        """The weights of every node's regression."""
+        """Copy the weights of every node's regression."""
         found = {k: (np.zeros((n, self.in_features)), np.full(n, NEVER)) for k, n in enumerate(self.hierarchy.sizes)}
         for _, node in tree.hierarchy_.nodes(data=True):
             local = node.get("classifier")
@@ -76,7 +76,7 @@ class HiClass(Logistic):
             self.get_buffer(f"bias_{k}").copy_(torch.from_numpy(bias))
 
     def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level, multiplied along the path."""
         x = self.standardised(features)
         logits = [x @ self.get_buffer(f"weight_{k}").T + self.get_buffer(f"bias_{k}") for k in range(len(self.hierarchy))]
         log_probs = [torch.log_softmax(logits[-1], dim=1)]
@@ -88,7 +88,7 @@ class HiClass(Logistic):
         return Prediction(fine_first, choice=self.choose(fine_first))
 
     def learns_from(self, labels: Tensor) -> Tensor:
-        """Samples with a label at the coarsest level, where it starts; see `Method.learns_from`."""
+        """(B,) bool: samples with a label at the coarsest level, where it starts."""
         return labels[:, -1] >= 0
 
 

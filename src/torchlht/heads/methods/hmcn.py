@@ -5,7 +5,7 @@ From coarse to fine (h = 1 is the coarsest level), with x the neck's output:
     G_1 = φ(W x),  G_h = φ(W_h [G_{h-1}; x])              the global flow; φ is ReLU – BatchNorm – dropout
     o_h = W″ φ(W′ G_h)                                    local logits, one block per level
     o   = W_G G_K                                         global logits, one per class of any level
-    P   = mix · σ(o) + (1 - mix) · σ(o_h)                 what is answered
+    P   = mix · σ(o) + (1 - mix) · σ(o_h)                 the answer
 
     L = BCE(σ(o_h)) + BCE(σ(o)) + λ Σ_edges max(0, P[child] - P[parent])²
 
@@ -42,16 +42,16 @@ class HMCNPrediction(Prediction):
 
 @register("hmcn", paper="Wehrmann et al., Hierarchical Multi-Label Classification Networks, ICML 2018")
 class HMCN(Method):
-    """A chain from coarse to fine with local and global outputs; a penalty where a child exceeds its parent.
+    """A chain from coarse to fine with local and global outputs; a penalty if a child exceeds its parent.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         violation_weight: λ of the penalty.
         mix: share of the global output in the answer.
         activation: `sigmoid` per class with binary cross-entropy (the original), or `softmax` per level.
         hidden: width of the flow.
-        dropout: of φ. The original has 0.5; none is better with few labels (3 points on validation samples of real birds).
+        dropout: dropout in φ. The original has 0.5; 0 is better with few labels (3 points on validation samples of real birds).
         width: width of the neck.
     """
 
@@ -71,7 +71,9 @@ class HMCN(Method):
     ) -> None:
         super().__init__(in_features, hierarchy)
         if violation_weight < 0 or not 0 < mix < 1 or not 0 <= dropout < 1:
-            raise ConfigError(f"violation_weight {violation_weight}, mix {mix}, dropout {dropout}: from 0, inside 0…1, below 1")
+            raise ConfigError(
+                f"violation_weight {violation_weight}, mix {mix}, dropout {dropout}: they must be at least 0, from 0 to 1, and from 0 to below 1"
+            )
         self.violation_weight, self.mix, self.activation = violation_weight, mix, activation
         self.neck = Neck(in_features, 1, width=width)
 
@@ -90,7 +92,7 @@ class HMCN(Method):
                 start_rare(head, [head.out_features])
 
     def forward(self, features: Tensor) -> HMCNPrediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities and both kinds of logits at every level."""
         (x,) = self.neck(features)
         state, local = None, []
         for flow, inner, head in zip(self.flow, self.inner, self.local, strict=True):
@@ -103,7 +105,7 @@ class HMCN(Method):
         return HMCNPrediction(log_probs, sigmoid=levels, local_logits=local_logits, global_logits=global_logits)
 
     def _mixed(self, local: Tensor, everywhere: Tensor) -> Tensor:
-        """log of the mixture of the two outputs' probabilities."""
+        """log of the mixture of local and global probabilities."""
         parts = [(local, 1 - self.mix), (everywhere, self.mix)]
         if self.activation == "softmax":
             logs = [torch.log_softmax(z, dim=1) + math.log(share) for z, share in parts]

@@ -1,12 +1,12 @@
 """`hrn`: hierarchical residual network with a loss over the states of the tree (Chen et al., CVPR 2022).
 
-Each level has a branch of its own, e_k; finer levels add to coarser ones before the ReLU: r_k = relu(e_k + … + e_K). Every
+Each level has its own branch, e_k; finer levels add to coarser ones before the ReLU: r_k = relu(e_k + … + e_K). Every
 level has a sigmoid head on r_k, the finest a softmax head as well.
 
 A state is "nothing" or the path from the root to a node; its score is the sum of the sigmoids on it, P(state) ∝ exp(score).
 For a sample whose deepest known label is node v:
 
-    L = - log Σ_{states that contain v} P(state)  +  cross-entropy of the softmax head where the finest label is known
+    L = - log Σ_{states that contain v} P(state)  +  cross-entropy of the softmax head if the finest label is known
 
 Both sums run once over the levels. Scores are sums of numbers below 1, so the first term has a floor well above 0 (about 3.2
 on CUB). The original's branches are convolutions on the backbone's map; here a method sees pooled features, so a branch is
@@ -40,10 +40,10 @@ class StatePrediction(Prediction):
     paper="Chen et al., Label Relation Graphs Enhanced Hierarchical Residual Network, CVPR 2022",
 )
 class HRN(Method):
-    """A branch per level, finer ones residual to coarser; likelihood of paths in the tree.
+    """A branch per level, finer ones added to coarser ones; likelihood of paths in the tree.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         width: width of a branch's hidden layer (1024 in the original).
         embedding: width of e_k.
@@ -58,7 +58,7 @@ class HRN(Method):
         self.finest = Classifier(embedding, hierarchy.sizes[0])
 
     def forward(self, features: Tensor) -> StatePrediction:
-        """See `Method.forward`. Coarser levels are the sigmoids, the finest is the softmax."""
+        """(B, d) features to log-probabilities: sigmoids at coarser levels, a softmax at the finest."""
         total: Tensor | None = None
         residual: list[Tensor] = []
         for branch in reversed(self.branches):  # coarse to fine
@@ -72,7 +72,7 @@ class HRN(Method):
         return StatePrediction(log_probs, sigmoid=tuple(range(1, len(logits))), nodes=nodes)
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
-        """The states' likelihood of the deepest known label, and cross-entropy of the finest."""
+        """The negative log-likelihood of the states with the deepest known label, plus cross-entropy at the finest level."""
         assert isinstance(prediction, StatePrediction)
         fine = labels[:, 0]
         picked = prediction.log_probs[0].gather(1, fine.clamp(min=0).unsqueeze(1)).squeeze(1)
@@ -80,7 +80,7 @@ class HRN(Method):
         return masked_mean(-picked, fine >= 0) + masked_mean(-log_state, (labels >= 0).any(dim=1))
 
     def log_state(self, prediction: StatePrediction, labels: Tensor) -> Tensor:
-        """(B,) log of the probability of the states that contain each sample's deepest known label; 0 where none is known."""
+        """(B,) log of the probability of the states that contain each sample's deepest known label; 0 if none is known."""
         scores = [prediction.nodes[-1]]
         for k in reversed(range(len(self.hierarchy) - 1)):
             scores.append(prediction.nodes[k] + scores[-1][:, self.parents(k)])

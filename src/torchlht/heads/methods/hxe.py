@@ -5,7 +5,7 @@ p(leaf) = Π p(node) / p(parent), and each step's cross-entropy has a weight tha
 
     L = - Σ_k w_k log( pᵏ[yᵏ] / pᵏ⁺¹[yᵏ⁺¹] ),   w_k ∝ exp(-α (K - k)),   Σ_k w_k = 1
 
-A label known only to level k has the steps from there upwards: nothing else is needed for missing labels. The public code
+A label known only down to level k has the steps from there upwards, so missing labels need nothing else. The public code
 divides the weights by their sum over all nodes of the tree instead, a constant that would shrink the steps of SGD.
 """
 
@@ -30,9 +30,9 @@ class HXE(Marginal):
     """Flat softmax; each step down the tree has its own cross-entropy, and coarse steps weigh more.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
-        alpha: how fast the weight of a step falls with its depth; 0 weighs all alike, and with all labels known that is `flat`.
+        alpha: how fast the weight of a step falls with its depth; 0 weighs all alike, which equals `flat` if all labels are known.
         width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """

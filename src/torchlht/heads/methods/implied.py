@@ -1,6 +1,6 @@
-"""`implied`: a sanity check. Where a class has a single child, masking the child hides nothing; fill it in, train `multihead`.
+"""`implied`: a sanity check. If a class has a single child, masking the child hides nothing: fill it in and train `multihead`.
 
-54 of 70 aircraft families have a single model, 12 of 38 bird families a single species: a method can look good under masks by
+54 of 70 aircraft families have a single model, 12 of 38 bird families a single species: a method can look good under masking by
 using this alone.
 """
 
@@ -23,7 +23,7 @@ class Implied(MultiHead):
     """multihead, after labels that follow from a coarser one (an only child) are filled in.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         features: `shared` or `split`; see `multihead`.
         width: width of the neck.
@@ -32,7 +32,7 @@ class Implied(MultiHead):
 
     @functools.cached_property
     def only(self) -> list[Tensor]:
-        """See `only_children`."""
+        """The only child of each class, or -1; see `only_children`."""
         return only_children(self.hierarchy)
 
     def fill(self, labels: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
-"""`kt`: knowledge transfer with a class hierarchy (Li et al., CVPR 2019), as its released network has it.
+"""`kt`: knowledge transfer with a class hierarchy (Li et al., CVPR 2019), as in its released network.
 
     φ ─► fc_1 ─► z_1 ─────────────────────────► log p¹
     φ ─► fc_k ─► z_k,  [z_1; …; z_k] ─► Linear ─► Linear ─► log pᵏ     k = 2 … K, nothing between the two
 
-What is known of the finer levels so takes part in every coarser one. There is no neck: heads read the features as given.
+So every coarser level uses the outputs of the finer ones. There is no neck: heads read the given features.
 
-Layers start from noise with a standard deviation of 0.0001, as the new ones of the released network. Three of these in a row
-pass so little on that coarse levels hardly move at first, which 30,000 steps afford and a short training does not. By default
-the two upper ones therefore start at the identity, plus that noise: a coarse level begins as its own plain head.
+Layers start from noise with a standard deviation of 0.0001, like the new layers of the released network. Three of these in a
+row pass on so little that coarse levels hardly move at first. 30,000 steps make up for that, a short training does not. So by
+default the two upper layers start at the identity plus that noise: a coarse level begins as its own plain head.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Start = Literal["identity", "normal"]
 
 @register("kt", paper="Li et al., Large-Scale Few-Shot Learning: Knowledge Transfer With Class Hierarchy, CVPR 2019")
 class KT(Method):
-    """A head per level on the features themselves; a coarser level is made from the outputs of all levels below it and its own.
+    """One head per level, directly on the features; a coarser level also reads the outputs of all finer levels.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
-        level_weights: what the levels weigh in the loss, fine first, such as 1,1,0.3,1 (the released ones, for four levels);
-            left empty, 1 everywhere.
-        start: of the two stacked layers: `identity` plus noise, which learns from the first step; or `normal`, noise alone, as
+        level_weights: weights of the levels in the loss, fine first, such as 1,1,0.3,1 (the released ones, for four levels);
+            1 for every level by default.
+        start: how the two stacked layers start: `identity` plus noise, which learns from the first step; or `normal`, noise alone, as
             published.
-        variance: of the noise that weights start from; 1e-8 as released, a standard deviation of 0.0001. Biases start at 0.
+        variance: variance of the noise that weights start from; 1e-8 as released, a standard deviation of 0.0001. Biases start at 0.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
 
     Raises:
-        ConfigError: for weights that are not one number per level, none negative, an unknown start, or a variance that is not
+        ConfigError: when weights are not one non-negative number per level, the start is unknown, or the variance is not
             above 0.
     """
 
@@ -74,7 +74,7 @@ class KT(Method):
 
     @torch.no_grad()
     def start_as_heads(self) -> None:
-        """Add what makes each coarse level its own head's output, to begin with."""
+        """Add the identity, so that each coarse level starts as the output of its own head."""
         for mix, answer in zip(self.mixes, self.answers, strict=True):
             assert isinstance(mix, nn.Linear)
             assert isinstance(answer, nn.Linear)
@@ -83,7 +83,7 @@ class KT(Method):
             answer.weight += own
 
     def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level."""
         outputs = [head(features) for head in self.heads]  # z_k, (B, C_k)
         logits = [outputs[0]]
         for k, (mix, answer) in enumerate(zip(self.mixes, self.answers, strict=True), start=1):
@@ -99,11 +99,11 @@ class KT(Method):
 
 
 def parse_weights(text: str, levels: int) -> list[float]:
-    """Weights of levels as numbers; 1 for each when none are given."""
+    """Weights of levels as numbers; 1 for each by default."""
     try:
         weights = [float(word) for word in text.split(",")] if text else [1.0] * levels
     except ValueError:
-        raise ConfigError(f"level_weights is {text!r}: numbers, separated by commas") from None
+        raise ConfigError(f"level_weights is {text!r}: pass numbers, separated by commas") from None
     if len(weights) != levels or min(weights) < 0:
-        raise ConfigError(f"level_weights is {text!r}: one number for each of {levels} levels, fine first, none negative")
+        raise ConfigError(f"level_weights is {text!r}: pass one number for each of {levels} levels, fine first, none negative")
     return weights

@@ -32,32 +32,32 @@ PAPER = "Wang et al., Label Hierarchy Transition, arXiv 2112.02353"
 class LHTHead(Method):
     """Fine classes first; a learned transition per image gives each coarser level.
 
-    The LHT head, for any network that gives features:
+    The LHT head, for any network that returns features:
 
         >>> head = LHTHead(in_features=2048, hierarchy=tree)
         >>> prediction = head(backbone(images))
         >>> loss = head.loss(prediction, labels)         # labels (B, K), fine first, -1 = unknown
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         features: `shared` (7 points better on real birds) or `split` (the paper).
         width: width of the neck; wider hurt on real birds.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
         transition: `low_rank`, `full`, `static`, or `fixed` (T = S, nothing learned).
         rank: rank s of the low-rank transition.
-        gamma: initial weight of the tree in the transition: 1 in the paper, where a column starts almost flat; 6 starts
-            it at 0.9 on the true parent, which measures better.
-        bias: whether the transition's linear layers have a bias (the public code has, the paper's formula has not).
+        gamma: initial weight of the tree in the transition. With 1, as in the paper, a column starts almost flat; 6 starts
+            it at 0.9 on the true parent, which works better.
+        bias: whether the transition's linear layers have a bias (the public code has one, the paper's formula does not).
         confusion: `entropy` (the paper) or `kl` (its scripts): what keeps the columns of T from collapsing.
-        confusion_weight: λ of the confusion term. 0 by default: nothing measurable was gained at 0.01, and lost above.
+        confusion_weight: λ of the confusion term. 0 by default: 0.01 gained nothing measurable, more was worse.
         form: how the low-rank transition is computed: `plain`, whole matrices; `tiled`, exactly the same in little memory;
-            `truncated`, the most probable columns only, the rest follows the tree; `auto` chooses by the size of each level.
-        columns: truncated: how many columns of a sample are computed.
-        tail: truncated: as many as leave at most this mass out, instead.
+            `truncated`, the most probable columns only, and the rest by the tree; `auto` chooses by the size of each level.
+        columns: for `truncated`: how many columns to compute per sample.
+        tail: for `truncated`: instead, compute enough columns to leave out at most this mass.
 
     Raises:
-        ConfigError: for an unknown transition or confusion, or a confusion weight on `fixed`, which has nothing to learn.
+        ConfigError: when the transition or confusion is unknown, or `fixed`, which does not learn, has a confusion weight.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, 6.0)}
@@ -83,7 +83,7 @@ class LHTHead(Method):
         super().__init__(in_features, hierarchy, reduction=reduction)
         check_confusion(confusion_weight)
         if columns < 1 or (tail is not None and not 0 < tail < 1):
-            raise ConfigError(f"columns is {columns} and tail {tail}: at least 1 column, and a mass between 0 and 1")
+            raise ConfigError(f"columns is {columns} and tail {tail}: pass at least 1 column, and a mass between 0 and 1")
         if confusion_weight and transition == "fixed":
             raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
         self.confusion: Confusion = confusion
@@ -107,7 +107,7 @@ class LHTHead(Method):
         )
 
     def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level, and the transitions between levels."""
         fine, *coarser = self.neck(features)
         log_probs = [torch.log_softmax(widened(self.classifier(fine)), dim=1)]  # (B, C_1)
         transitions = [step(u) for step, u in zip(self.steps, coarser, strict=True)]

@@ -1,9 +1,9 @@
-"""`lht-c2f`: LHT turned round, from coarse to fine.
+"""`lht-c2f`: LHT reversed, from coarse to fine.
 
     pᴷ = softmax(head(u_K)),   pᵏ⁻¹ = Vᵏ pᵏ,   Vᵏ column-stochastic (C_{k-1}, C_k) with prior γ Sᵀ
 
-A fine label teaches the coarse classifier, but a coarse label never reaches the transitions below it: the paper's argument for
-the other direction.
+A fine label teaches the coarse classifier, but a coarse label never reaches the transitions below it. This is the paper's
+argument for the other direction.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LHTCoarseToFine(Method):
     """Coarse classes first; a learned transition per image gives each finer level.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         features: `shared` or `split`.
         width: width of the neck.
@@ -76,7 +76,7 @@ class LHTCoarseToFine(Method):
         )
 
     def forward(self, features: Tensor) -> DescendingPrediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level, and the transitions between levels."""
         *finer, coarsest = self.neck(features)
         log_probs = [torch.log_softmax(widened(self.classifier(coarsest)), dim=1)]
         descents = tuple(step(u) for step, u in zip(self.steps, finer, strict=True))

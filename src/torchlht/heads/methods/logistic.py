@@ -1,6 +1,6 @@
-"""`logistic`: scikit-learn's logistic regression over the finest classes. What a user would pick instead; a peer, not a rival.
+"""`logistic`: scikit-learn's logistic regression over the finest classes. A peer: what a user might choose instead.
 
-Features are standardised; fine labels alone are learned from; coarser levels are sums over children.
+Features are standardised. It learns from fine labels alone; coarser levels are sums over children.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import sum_children, widened
 from torchlht.hierarchy.tree import Hierarchy
 
-NEVER = -1e3  # the logit of a class that no sample taught
+NEVER = -1e3  # the logit of a class without samples
 
 
 @register("logistic", paper="Pedregosa et al., scikit-learn, JMLR 2011")
@@ -26,7 +26,7 @@ class Logistic(Estimator):
     """scikit-learn's LogisticRegression on fine labels; coarser probabilities are sums. A peer, fitted at once.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         C: inverse strength of the regularisation.
         max_iter: largest number of iterations of the solver.
@@ -50,21 +50,21 @@ class Logistic(Estimator):
         self.register_buffer("bias", torch.zeros(hierarchy.sizes[0]))
 
     def standardised(self, features: Tensor) -> Tensor:
-        """Features with the training samples' mean 0 and deviation 1."""
+        """Features scaled so that training samples have mean 0 and deviation 1."""
         return (widened(features) - self.mean) / self.scale
 
     def typical(self, x: Tensor) -> Tensor:
-        """See `Method.typical`."""
+        """(B, in_features) standard normal numbers, moved to the scale of the training features."""
         return self.mean + self.scale * x
 
     def learn_scale(self, features: Tensor) -> None:
-        """Take mean and deviation from these features."""
+        """Store mean and deviation of these features."""
         self.mean.copy_(features.mean(dim=0))
         deviation = features.std(dim=0, correction=0)
         self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
 
     def fit(self, features: Tensor, labels: Tensor, *, seed: int = 0) -> None:
-        """See `Estimator.fit`."""
+        """Fit the regression to features (N, d) with a known finest label in (N, K)."""
         self.learn_scale(features)
         known = labels[:, 0] >= 0
         x, y = self.standardised(features[known]).numpy(), labels[known, 0].numpy()
@@ -73,7 +73,7 @@ class Logistic(Estimator):
         self.bias.copy_(torch.from_numpy(bias))
 
     def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level."""
         logits = self.standardised(features) @ self.weight.T + self.bias
         log_probs = [torch.log_softmax(logits, dim=1)]
         for k, size in enumerate(self.hierarchy.sizes[1:]):
@@ -81,12 +81,12 @@ class Logistic(Estimator):
         return Prediction(tuple(log_probs))
 
     def learns_from(self, labels: Tensor) -> Tensor:
-        """Samples with a fine label; see `Method.learns_from`."""
+        """(B,) bool: samples with a fine label."""
         return labels[:, 0] >= 0
 
 
 def regression(C: float, max_iter: int, seed: int) -> Any:
-    """The estimator itself."""
+    """An unfitted scikit-learn regression."""
     try:
         from sklearn.linear_model import LogisticRegression
     except ImportError:
@@ -95,7 +95,7 @@ def regression(C: float, max_iter: int, seed: int) -> Any:
 
 
 def own_threads() -> AbstractContextManager[object]:
-    """A block in which numpy's libraries use as many threads as torch does: more of them than cores is very slow."""
+    """Context: numpy's libraries use as many threads as torch; more threads than cores are very slow."""
     from threadpoolctl import threadpool_limits
 
     limits: AbstractContextManager[object] = threadpool_limits(torch.get_num_threads())
@@ -105,7 +105,7 @@ def own_threads() -> AbstractContextManager[object]:
 def fit_softmax(
     x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], classes: int, *, C: float, max_iter: int, seed: int
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Weights (classes, d) and biases of a fitted softmax over `classes`; those that do not occur are never chosen."""
+    """Weights (classes, d) and biases of a fitted softmax over `classes`; classes without samples are never chosen."""
     weight, bias = np.zeros((classes, x.shape[1])), np.full(classes, NEVER)
     present = np.unique(y)
     if len(present) == 1:
@@ -118,7 +118,7 @@ def fit_softmax(
 
 
 def put(fitted: Any, rows: np.ndarray[Any, Any], weight: np.ndarray[Any, Any], bias: np.ndarray[Any, Any]) -> None:
-    """Write a fitted regression into the rows of its classes. Of two classes scikit-learn keeps one row: the other's is 0."""
+    """Write a fitted regression into the rows of its classes. For two classes scikit-learn has one row; the other is 0."""
     if len(rows) == 2:
         weight[rows[1]], bias[rows] = fitted.coef_[0], [0.0, fitted.intercept_[0]]
     else:

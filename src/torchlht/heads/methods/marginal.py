@@ -1,6 +1,6 @@
 """`marginal`, alias `lht-naive`: one softmax over the finest classes; a coarse label's likelihood is the sum over its children.
 
-The simplest method that learns from partial labels, and LHT with T = S: one implementation.
+It is the simplest method that learns from partial labels, and equals LHT with T = S.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torchlht.vocabulary import Features, Reduction
 
 @register("marginal", aliases=["lht-naive"], paper=f"{PAPER}, there LHT_naive")
 class Marginal(LHTHead):
-    """Fine classes first; a coarse class is the sum of its children, and learns so, too.
+    """Fine classes first; a coarse class is the sum of its children, in training too.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
-        features: `shared`, or `split`: then the classifier reads the first K-th of the neck only, as in the paper.
+        features: `shared`, or `split`: then the classifier reads only the first K-th of the neck, as in the paper.
         width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """

@@ -1,7 +1,7 @@
 """`multihead`: one independent softmax per level on a common trunk; `hd-cnn` is the same with split features.
 
-The paper calls this its HD-CNN baseline; the original HD-CNN, with a coarse-gated mixture of fine experts, is another thing.
-The paper splits the features in K parts; sharing them is a much stronger baseline that it leaves out.
+The paper calls this its HD-CNN baseline; the original HD-CNN, with a coarse-gated mixture of fine experts, is a different method.
+The paper splits the features into K parts. Sharing them is a much stronger baseline, which it leaves out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class MultiHead(Method):
     """Each level has its own linear head and learns from its own labels; nothing ties the levels together.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         features: `shared` (every level reads all of the neck) or `split` (each level its own part, as in the paper).
         width: width of the neck.
@@ -42,7 +42,7 @@ class MultiHead(Method):
         self.heads = nn.ModuleList(Classifier(self.neck.width, size) for size in hierarchy.sizes)
 
     def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level."""
         logits = [widened(head(u)) for head, u in zip(self.heads, self.neck(features), strict=True)]
         return Prediction(tuple(torch.log_softmax(z, dim=1) for z in logits))
 

@@ -1,11 +1,11 @@
-"""`sgm`: a flat classifier whose features are kept where one example tells much (Hariharan and Girshick, ICCV 2017).
+"""`sgm`: a flat classifier with features for learning from few examples (Hariharan and Girshick, ICCV 2017).
 
-The gradient of sample n's cross-entropy in the weights of a linear classifier is (p_n - onehot(y_n)) φ_nᵀ. Where it is small
-for every n, the classifier that suits all samples also suits each of them alone, as it has to where there are few:
+The gradient of sample n's cross-entropy in the weights of a linear classifier is (p_n - onehot(y_n)) φ_nᵀ. If it is small for
+every n, the classifier that suits all samples also suits each one alone, as it must when there are few:
 
     L = CE + w · mean_n ‖onehot(y_n) - p_n‖² ‖φ_n‖²
 
-φ are the features as they are given: the classifier is linear in them and there is no neck in between.
+φ are the given features: the classifier is linear in them, without a neck.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class MeasuredPrediction(Prediction):
 
 @register("sgm", paper="Hariharan and Girshick, Low-Shot Visual Recognition by Shrinking and Hallucinating Features, ICCV 2017")
 class SGM(Method):
-    """Finest level only, on the features themselves, with a penalty on each sample's gradient; coarse by summing.
+    """Finest level only, directly on the features, with a penalty on each sample's gradient; coarser levels are sums.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
         penalty: weight w of the squared gradients; 0.005 is the published one for a ResNet-50, 0.02 for a ResNet-10.
         reduction: how both terms are averaged; see `masked_cross_entropy`. Coarse levels count as unknown, as in `flat`.
@@ -56,18 +56,18 @@ class SGM(Method):
             raise ConfigError(f"penalty is {penalty}: it must not be negative")
         self.penalty = penalty
         self.classifier = Classifier(in_features, hierarchy.sizes[0])
-        nn.init.normal_(self.classifier.weight, std=0.01)  # all classes alike at first, however large the features are
+        nn.init.normal_(self.classifier.weight, std=0.01)  # all classes start alike, however large the features
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, features: Tensor) -> MeasuredPrediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level, and ‖φ‖² of each sample."""
         log_probs = [torch.log_softmax(widened(self.classifier(features)), dim=1)]
         for k, size in enumerate(self.hierarchy.sizes[1:]):
             log_probs.append(sum_children(log_probs[-1], self.parents(k), size))
         return MeasuredPrediction(tuple(log_probs), energy=widened(features).square().sum(dim=1))
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
-        """Cross-entropy and penalty of the finest level, on the common scale."""
+        """Cross-entropy and penalty of the finest level, on the same scale as other methods."""
         assert isinstance(prediction, MeasuredPrediction)
         assert prediction.energy is not None
         y, log_p = labels[:, 0], prediction.log_probs[0]
@@ -78,9 +78,9 @@ class SGM(Method):
         return loss / labels.shape[1] if self.reduction == "per_level_mean" else loss
 
     def visible(self, labels: Tensor) -> Tensor:
-        """Fine labels; see `Method.visible`."""
+        """(B, K) labels with all but the finest level unknown."""
         return fine_only(labels)
 
     def learns_from(self, labels: Tensor) -> Tensor:
-        """Samples with a fine label; see `Method.learns_from`."""
+        """(B,) bool: samples with a fine label."""
         return labels[:, 0] >= 0

@@ -30,10 +30,10 @@ class SoftLabels(Marginal):
     """Flat softmax with targets spread over nearby classes; coarse levels by backtracking.
 
     Args:
-        in_features: width of the features it is given.
+        in_features: width of the features.
         hierarchy: the tree of classes.
-        beta: how sharp the targets are: large is one-hot, and so is 0, as in the public code.
-        soft_coarse: what samples without a fine label teach: nothing (`off`, the LHT paper's use), the mean target of the
+        beta: how sharp the targets are; large values, and also 0 as in the public code, give one-hot targets.
+        soft_coarse: what to learn from samples without a fine label: nothing (`off`, the LHT paper's use), the mean target of the
             finest classes under their deepest known label (`mean`), or that label's likelihood (`marginal`).
         width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
@@ -65,7 +65,7 @@ class SoftLabels(Marginal):
             self.register_buffer(f"ancestors_{k}", torch.from_numpy(hierarchy.ancestors(k)), persistent=False)
 
     def forward(self, features: Tensor) -> Prediction:
-        """See `Method.forward`."""
+        """(B, d) features to log-probabilities at every level, with answers by backtracking."""
         prediction = super().forward(features)
         return Prediction(prediction.log_probs, prediction.transitions, self.choose(prediction.log_probs))
 
@@ -81,7 +81,7 @@ class SoftLabels(Marginal):
         return self.entropy.to(log_p.dtype) - cross
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
-        """KL on fine labels; with `soft_coarse`, something for each sample by its deepest known label."""
+        """KL on fine labels; with `soft_coarse`, a term for each sample by its deepest known label."""
         log_p, fine = prediction.log_probs[0], labels[:, 0]
         all_classes = self.divergence(log_p)
         picked = all_classes.gather(1, fine.clamp(min=0).unsqueeze(1)).squeeze(1)
@@ -101,11 +101,11 @@ class SoftLabels(Marginal):
         return total / len(self.hierarchy) if self.reduction == "per_level_mean" else total
 
     def visible(self, labels: Tensor) -> Tensor:
-        """Fine labels, or all when `soft_coarse` is on; see `Method.visible`."""
+        """(B, K) labels: those of the finest level, or all if `soft_coarse` is on."""
         return fine_only(labels) if self.soft_coarse == "off" else labels
 
     def learns_from(self, labels: Tensor) -> Tensor:
-        """Samples with a fine label, or with any when `soft_coarse` is on; see `Method.learns_from`."""
+        """(B,) bool: samples with a fine label, or with any label if `soft_coarse` is on."""
         return labels[:, 0] >= 0 if self.soft_coarse == "off" else super().learns_from(labels)
 
 

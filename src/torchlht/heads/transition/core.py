@@ -1,4 +1,4 @@
-"""What a transition is, numerics that all of them share, and the simple ones: dense, the tree itself, and low rank.
+"""The base class of transitions, shared numerics, and the simple ones: dense, the tree itself, and low rank.
 
 Low rank: T = column softmax of Q Lᵀ + γ S, whole matrices, a few samples at a time. The fastest form for small trees.
 """
@@ -18,26 +18,26 @@ from torch.autograd.function import once_differentiable
 from torchlht.processes import shared_mean
 from torchlht.vocabulary import Confusion
 
-TILE = 2**20  # entries that are worked on at a time: 4 MB, which a core's cache nearly holds
-SMALL = 2**16  # entries of a batch up to which autograd is faster than a step of its own
-FEW = 4  # tiles up to which all samples are done at once and what was made is kept
+TILE = 2**20  # entries computed at a time: 4 MB, about a core's cache
+SMALL = 2**16  # up to this many entries in a batch, autograd is faster than `LowRankStep`
+FEW = 4  # up to this many tiles, all samples are computed at once and kept
 
 # ---- numerics ------------------------------------------------------------------------------------------------------
 
 
 def widened(x: Tensor) -> Tensor:
-    """Half-precision numbers as float32; float32 and float64 as they are."""
+    """Half-precision numbers as float32; float32 and float64 unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """A block in which autocast leaves precision alone."""
+    """Context: autocast is off."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def propagate(log_p: Tensor, log_t: Tensor) -> Tensor:
-    """log(T p) from log T and log p, without ever leaving log space.
+    """log(T p) from log T and log p, entirely in log space.
 
     Args:
         log_p: (B, C_{k-1})
@@ -61,7 +61,7 @@ def sum_children(log_p: Tensor, parents: Tensor, size: int) -> Tensor:
     return peak + torch.log(total)  # (B, C_k)
 
 
-# ---- confusion: what keeps columns from collapsing -----------------------------------------------------------------
+# ---- confusion: a term that keeps columns from collapsing -----------------------------------------------------------------
 
 
 def negative_entropy(log_t: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ CONFUSION = {"entropy": negative_entropy, "kl": kl_from_uniform}
 
 
 class Transition(ABC):
-    """The matrices of one batch between two adjacent levels. They are materialised only when asked for."""
+    """The matrices of one batch between two adjacent levels. They are computed only by `log_matrix`."""
 
     @abstractmethod
     def propagate(self, log_p: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Transition(ABC):
         """log T: (B, C_k, C_{k-1}), or (1, C_k, C_{k-1}) when all samples share it."""
 
     def confusion(self, kind: Confusion) -> Tensor:
-        """The mean over samples and columns of the negative entropy, or of the divergence from uniform."""
+        """The mean over samples and columns of the negative entropy, or of the KL divergence from uniform."""
         return CONFUSION[kind](self.log_matrix())
 
 
@@ -104,27 +104,27 @@ class DenseTransition(Transition):
     log_t: Tensor
 
     def propagate(self, log_p: Tensor) -> Tensor:
-        """See `Transition.propagate`."""
+        """log p at the next coarser level, (B, C_k)."""
         return propagate(log_p, self.log_t)
 
     def log_matrix(self) -> Tensor:
-        """See `Transition.log_matrix`."""
+        """log T: (B, C_k, C_{k-1}), or (1, C_k, C_{k-1})."""
         return self.log_t
 
 
 @dataclass(frozen=True)
 class TreeTransition(Transition):
-    """T = S: every class goes to its parent, with certainty. Held as indices."""
+    """T = S: every class goes to its parent with certainty. Held as indices."""
 
     parents: Tensor  # (C_{k-1},)
     size: int
 
     def propagate(self, log_p: Tensor) -> Tensor:
-        """See `Transition.propagate`."""
+        """log p at the next coarser level, (B, C_k): sums over children."""
         return sum_children(log_p, self.parents, self.size)
 
     def log_matrix(self) -> Tensor:
-        """See `Transition.log_matrix`; -inf where a class is not the parent."""
+        """log S: (1, C_k, C_{k-1}), -inf where a class is not the parent."""
         matrix = torch.full((1, self.size, len(self.parents)), -torch.inf, device=self.parents.device)
         matrix[0, self.parents, torch.arange(len(self.parents), device=self.parents.device)] = 0
         return matrix
@@ -134,13 +134,13 @@ class TreeTransition(Transition):
 
 
 class Prior(NamedTuple):
-    """Where S is 1, as pairs of a row and a column in the order of columns; S itself is never made.
+    """Where S is 1, as (row, column) pairs in the order of columns; S itself is never built.
 
     Attributes:
         rows: (E,)
         columns: (E,) ascending.
-        flat: (E,) places in the matrix, laid out row by row.
-        starts: for each column the place of its first pair, and E.
+        flat: (E,) positions in the flattened matrix, row by row.
+        starts: for each column the index of its first pair; then E.
         one_each: whether every column has one pair, as from children to parents.
     """
 
@@ -160,17 +160,17 @@ class Prior(NamedTuple):
         return cls(rows, columns, rows * count + columns, tuple(starts.tolist()), one_each)
 
     def to(self, device: torch.device) -> Prior:
-        """The same on a device."""
+        """The same prior on a device."""
         return self._replace(rows=self.rows.to(device), columns=self.columns.to(device), flat=self.flat.to(device))
 
 
 class Places(NamedTuple):
-    """Where γ is added: (E,) each, or (B, E) where samples differ.
+    """Where γ is added: (E,) each, or (B, E) if samples differ.
 
     Attributes:
-        flat: places in the matrix, laid out row by row.
-        rows: the rows of these.
-        columns: (E,) the columns; None where every column has one place, in order.
+        flat: positions in the flattened matrix, row by row.
+        rows: their rows.
+        columns: (E,) their columns; None if every column has one place, in order.
     """
 
     flat: Tensor
@@ -178,13 +178,13 @@ class Places(NamedTuple):
     columns: Tensor | None = None
 
     def of(self, part: slice | None) -> Places:
-        """Of some samples, or of all."""
+        """The places of some samples, or of all."""
         return self if part is None or self.flat.dim() == 1 else Places(self.flat[part], self.rows[part], self.columns)
 
 
 @dataclass
 class LowRankTransition(Transition):
-    """Held as its factors."""
+    """A low-rank transition, held as its factors."""
 
     left: Tensor  # L, (B, columns, s)
     right: Tensor  # Q, (B, rows, s)
@@ -192,9 +192,9 @@ class LowRankTransition(Transition):
     prior: Prior
 
     def propagate(self, log_p: Tensor) -> Tensor:
-        """See `Transition.propagate`."""
+        """log p at the next coarser level, (B, rows)."""
         with without_autocast(log_p):
-            if torch.compiler.is_exporting():  # which cannot follow a step that looks at its numbers
+            if torch.compiler.is_exporting():  # exporters cannot trace a step that depends on values
                 return propagate(log_p, self.log_matrix())
             if self.left.shape[1] * self.right[:, :, 0].numel() <= SMALL:
                 return self._small_step(log_p)
@@ -203,19 +203,19 @@ class LowRankTransition(Transition):
             return found
 
     def _small_step(self, log_p: Tensor) -> Tensor:
-        """The formula as it stands, and in log space where a sum underflows."""
+        """The plain formula, or log space if a sum underflows."""
         t = torch.softmax(logits(self.left, self.right, self.gamma, self.prior.flat), dim=1)
         sums = torch.bmm(log_p.exp().unsqueeze(1), t.mT).squeeze(1)
         return propagate(log_p, self.log_matrix()) if underflown(sums) else sums.log()
 
     def log_matrix(self) -> Tensor:
-        """See `Transition.log_matrix`."""
+        """log T: (B, rows, columns)."""
         with without_autocast(self.left):
             return torch.log_softmax(logits(self.left, self.right, self.gamma, self.prior.flat), dim=1)
 
 
 def logits(left: Tensor, right: Tensor, gamma: Tensor, flat: Tensor) -> Tensor:
-    """(B, rows, columns) Q Lᵀ with γ added at these places: (E,), or (B, E) where samples differ."""
+    """(B, rows, columns) Q Lᵀ with γ added at these places: (E,), or (B, E) if samples differ."""
     found = torch.bmm(right, left.mT)
     places = flat.expand(found.shape[0], -1)
     found.flatten(1).scatter_add_(1, places, gamma.to(found.dtype).expand(places.shape))
@@ -223,21 +223,21 @@ def logits(left: Tensor, right: Tensor, gamma: Tensor, flat: Tensor) -> Tensor:
 
 
 def underflown(sums: Tensor) -> bool:
-    """Whether any of these is so small that its logarithm and its inverse may be wrong."""
+    """Whether any sum is so small that its logarithm or inverse may be wrong."""
     return sums.numel() > 0 and sums.min().item() < torch.finfo(sums.dtype).tiny ** 0.8
 
 
 class LowRankStep(torch.autograd.Function):
-    """log(T p) of a low-rank transition in one pass, with one exponential per entry of T where plain log space has four.
+    """log(T p) of a low-rank transition in one pass, with one exponential per entry of T instead of four in plain log space.
 
     With E_ij = exp(A_ij - max_i A_ij), Z_j = Σ_i E_ij and q_j = p_j / Z_j:
 
         log pᵏ_i = log Σ_j E_ij q_j
         h_i = g_i / Σ_j E_ij q_j,    dlog p_j = q_j Σ_i h_i E_ij,    dA_ij = E_ij (h_i q_j - dlog p_j / Z_j)
 
-    All terms are positive, so nothing cancels. Where a sum underflows, which takes a gap of some 70 between logits, it is done
-    in log space instead. A few samples are done at a time; if not all of them fit into one turn, E is made again in the
-    backward pass, which is faster than to fetch and fill that much memory.
+    All terms are positive, so nothing cancels. If a sum underflows, which takes a gap of about 70 between logits, it is computed in
+    log space instead. A few samples are computed at a time. If they do not all fit, the backward pass computes E again, which is
+    faster than storing and reading that much memory.
     """
 
     @staticmethod
@@ -275,7 +275,7 @@ class LowRankStep(torch.autograd.Function):
 
 
 class _Entries(NamedTuple):
-    """E and what follows from it, see `LowRankStep`."""
+    """E and its sums, see `LowRankStep`."""
 
     entries: Tensor  # (B, rows, columns)
     column_sums: Tensor  # Z, (B, columns)
@@ -293,7 +293,7 @@ class _Entries(NamedTuple):
 
 
 def _turns(left: Tensor, right: Tensor) -> list[slice | None]:
-    """None, for all samples, where their entries are few; else runs of samples whose entries come to about `TILE`."""
+    """[None], for all samples, if their entries are few; else runs of samples with about `TILE` entries each."""
     each = left.shape[1] * right.shape[1]
     if len(left) * each <= FEW * TILE:
         return [None]
@@ -310,7 +310,7 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _careful(some: Sequence[Tensor], flat: Tensor, gamma: Tensor) -> Tensor:
-    """log(T p) where E would lose something."""
+    """log(T p) in log space, when E would underflow."""
     left, right, log_p = some
     return propagate(log_p, torch.log_softmax(logits(left, right, gamma, flat), dim=1))
 
@@ -321,16 +321,18 @@ def _carefully_back(
     """Gradients of `_careful`."""
     left, right, log_p = some
     log_t = torch.log_softmax(logits(left, right, gamma, flat), dim=1)
-    inner = gradient.unsqueeze(2) * torch.exp(log_t + log_p.unsqueeze(1) - result.unsqueeze(2))  # by the share of j in i
+    inner = gradient.unsqueeze(2) * torch.exp(
+        log_t + log_p.unsqueeze(1) - result.unsqueeze(2)
+    )  # weighted by the share of j in i
     of_log_p = inner.sum(dim=1)
     inner -= log_t.exp_() * of_log_p.unsqueeze(1)
     of_left = torch.bmm(right.mT, inner).mT
-    of_right = torch.bmm(left.mT.contiguous(), inner.mT).mT  # without the copy, many times slower
+    of_right = torch.bmm(left.mT.contiguous(), inner.mT).mT  # without the copy it is many times slower
     return of_left, of_right, _at(inner, flat).sum(), of_log_p
 
 
 def _back(some: Sequence[Tensor], places: Places, made: _Entries, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients as products of E with narrow matrices; dA itself is never formed."""
+    """Gradients as products of E with narrow matrices; dA itself is never built."""
     left, right, _ = some
     entries, column_sums, q, sums = made
     rank, left, right = left.shape[2], left.mT, right.mT

@@ -14,21 +14,21 @@ from torchlht.heads.transition.truncated import USUAL, Columns, TruncatedTransit
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Form
 
-LARGEST = 2**24  # entries of a matrix that is kept or learned whole
-PLAIN = 2**18  # entries up to which `auto` computes all of them as the formula has it
-CONFUSED = 2**14  # the same where the confusion terms are wanted, which `tiled` has from the same pass
-WORTH = 16  # times as many columns as `truncated` does, from which on it is worth not to be exact
+LARGEST = 2**24  # most entries of a matrix that is stored or learned
+PLAIN = 2**18  # up to this many entries, `auto` takes `plain`
+CONFUSED = 2**14  # the same with confusion terms, which `tiled` computes in the same pass
+WORTH = 16  # with this many times the columns of `truncated`, `auto` gives up exactness
 
 
 def automatic(rows: int, columns: int, *, most: int = USUAL.most, confused: bool = False, down: bool = False) -> Form:
-    """The form for a matrix of this size, where `truncated` would do `most` of its columns."""
+    """The form for a matrix of this size, if `truncated` would compute `most` of its columns."""
     if rows * columns <= (CONFUSED if confused else PLAIN):
         return "plain"
     return "truncated" if rows * columns > PLAIN and columns >= WORTH * most and not down else "tiled"
 
 
 class TransitionNetwork(nn.Module):
-    """Turns features into a `Transition` between two adjacent levels. The base class knows the tree.
+    """Turns features into a `Transition` between two adjacent levels. The base class holds the tree.
 
     Args:
         in_features: width of the features.
@@ -37,10 +37,10 @@ class TransitionNetwork(nn.Module):
         rank: rank s of `low_rank`; the others ignore it.
         gamma: initial weight γ of the prior S; see each network.
         bias: whether the linear layers have a bias.
-        down: from coarse to fine instead: columns are coarse classes, rows finer ones, the prior is Sᵀ.
+        down: go from coarse to fine: columns are coarse classes, rows finer ones, the prior is Sᵀ.
         form: how `low_rank` is computed; the others have one form.
-        columns: how many columns the form `truncated` does.
-        confused: whether the confusion terms will be asked for.
+        columns: how many columns the form `truncated` computes.
+        confused: whether the confusion terms will be needed.
     """
 
     parents: Tensor
@@ -70,16 +70,16 @@ class TransitionNetwork(nn.Module):
         """Create the parameters, if there are any."""
 
     def pairs(self) -> tuple[Tensor, Tensor]:
-        """Rows and columns at which the prior is."""
+        """Rows and columns where the prior is 1."""
         children = torch.arange(len(self.parents), device=self.parents.device)
         return (children, self.parents) if self.down else (self.parents, children)
 
     def check_size(self, name: str) -> None:
-        """Refuse a network with a number for every pair of classes where that is too many."""
+        """Raise an error if a matrix over all pairs of classes would be too large."""
         if self.rows * self.columns > LARGEST:
             raise ConfigError(
-                f"transition {name} has a number for each of {self.rows:,} × {self.columns:,} pairs of classes, and "
-                f"{LARGEST:,} are the most it takes; use low_rank, which grows with the classes"
+                f"transition {name} has a number for each of {self.rows:,} × {self.columns:,} pairs of classes; "
+                f"at most {LARGEST:,} are possible: use low_rank, which grows with the classes"
             )
 
     def prior(self, gamma: Tensor) -> Tensor:
@@ -89,32 +89,34 @@ class TransitionNetwork(nn.Module):
         return empty.index_put(places, gamma.expand(children))
 
     def scalars(self) -> dict[str, float]:
-        """What is worth a curve in the training history."""
+        """Quantities to record in the training history."""
         return {}
 
 
 class LowRank(TransitionNetwork):
     """A = Q Lᵀ + γ S, T = column softmax of A; Q (rows, s) and L (columns, s) are linear in the features.
 
-    The paper adds a scalar β to all of A; a constant in every row of a column cancels in the softmax, its gradient is
-    exactly zero, and it is left out here. With γ = 1 a column starts with only e/(e + C_k - 1) on the true parent (0.07
-    for 38 families); the default 6 starts it at 0.92.
+    The paper adds a scalar β to all of A. It is left out here: a constant in every row of a column cancels in the softmax, so its
+    gradient is exactly zero. With γ = 1 a column starts with only e/(e + C_k - 1) on the true parent (0.07 for 38 families); the
+    default 6 starts it at 0.92.
     """
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
-        """See `TransitionNetwork.make`."""
+        """Create the layers of Q and L, and γ."""
         if rank < 1:
-            raise ConfigError(f"rank is {rank}: the low-rank transition needs at least 1")
+            raise ConfigError(f"rank is {rank}: it must be at least 1")
         self.rank = rank
         self.left = nn.Linear(in_features, rank * self.columns, bias=bias)
         self.right = nn.Linear(in_features, rank * self.rows, bias=bias)
         self.gamma = nn.Parameter(torch.tensor(float(gamma)))
         if self.form == "truncated" and self.down:
-            raise ConfigError("the form truncated leaves the rest to the tree, which does not say how a coarse class divides")
+            raise ConfigError(
+                "the form truncated needs the tree, which does not tell how a coarse class divides; it goes from fine to coarse only"
+            )
         suited = automatic(self.rows, self.columns, most=self.most.most, confused=self.confused, down=self.down)
         self.chosen = suited if self.form == "auto" else self.form
         self.edges = Prior.of(*self.pairs(), self.columns)
-        self._left_out: Tensor | None = None  # of batches: sum of their means, maximum, how many
+        self._left_out: Tensor | None = None  # over batches: sum of means, maximum, count
 
     def forward(self, features: Tensor) -> Transition:
         """(B, d) features to one transition per sample."""
@@ -128,19 +130,19 @@ class LowRank(TransitionNetwork):
         return LowRankTransition(left, right, self.gamma, prior)
 
     def placed(self, device: torch.device) -> Prior:
-        """Where the prior is, on a device."""
+        """The prior on a device."""
         if self.edges.rows.device != device:
             self.edges = self.edges.to(device)
         return self.edges
 
     def _note(self, tail: Tensor) -> None:
-        """Remember what was left out in training."""
+        """Record the mass left out in training."""
         if self.training and torch.is_grad_enabled() and tail.numel():
             total, most, times = tail.new_zeros(3) if self._left_out is None else self._left_out
             self._left_out = torch.stack([total + tail.mean(), torch.maximum(most, tail.max()), times + 1])
 
     def scalars(self) -> dict[str, float]:
-        """γ, which grows when the data agree with the tree; and the mass that `truncated` left out since last asked."""
+        """γ, which grows when the data agree with the tree; and the mass that `truncated` left out since the last call."""
         found = {"gamma": self.gamma.item()}
         if self._left_out is not None:
             total, most, times = self._left_out.tolist()
@@ -150,10 +152,10 @@ class LowRank(TransitionNetwork):
 
 
 class Full(TransitionNetwork):
-    """A = reshape(W u + b): every entry free, no prior. Large: C_k · C_{k-1} outputs."""
+    """A = reshape(W u + b): every entry is free, without a prior. Large: C_k · C_{k-1} outputs."""
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
-        """See `TransitionNetwork.make`."""
+        """Create the layer. Raises an error if it would be too large."""
         self.check_size("full")
         self.logits = nn.Linear(in_features, self.rows * self.columns, bias=bias)
 
@@ -167,12 +169,12 @@ class Static(TransitionNetwork):
     """T = column softmax of a free matrix that is the same for every sample; it starts at γ S."""
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
-        """See `TransitionNetwork.make`."""
+        """Create the matrix. Raises an error if it would be too large."""
         self.check_size("static")
         self.logits = nn.Parameter(self.prior(torch.tensor(float(gamma))))
 
     def forward(self, features: Tensor) -> Transition:
-        """One matrix for all samples; the features are not looked at."""
+        """One matrix for all samples; the features are ignored."""
         return DenseTransition(torch.log_softmax(widened(self.logits), dim=0).unsqueeze(0))
 
 
@@ -180,12 +182,12 @@ class Fixed(TransitionNetwork):
     """T = S, nothing to learn: coarse probabilities are sums over children."""
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
-        """See `TransitionNetwork.make`."""
+        """Nothing to create. Raises ConfigError from coarse to fine."""
         if self.down:
-            raise ConfigError("the tree alone does not say how a coarse class divides; fixed goes from fine to coarse only")
+            raise ConfigError("the tree does not tell how a coarse class divides; fixed goes from fine to coarse only")
 
     def forward(self, features: Tensor) -> Transition:
-        """The tree; the features are not looked at."""
+        """The tree; the features are ignored."""
         return TreeTransition(self.parents, self.rows)
 
 

@@ -1,8 +1,8 @@
-"""The low-rank transition a few columns at a time: exact, in log space, and never (B, rows, columns) at once.
+"""The low-rank transition a few columns at a time: exact, in log space, without building (B, rows, columns) at once.
 
-As flash attention does it: a tile of columns is made, used and forgotten in the forward pass, and made again in the backward
-pass. What is kept is O(rows + columns) per sample. With A = Q Lᵀ + γ S, ℓ_j = logsumexp_i A_ij and T_ij = exp(A_ij - ℓ_j), all
-that is needed of a tile are products of T with narrow matrices, so its gradient is never formed either:
+As in flash attention, the forward pass computes a tile of columns, uses it and forgets it; the backward pass computes it again.
+O(rows + columns) numbers are kept per sample. With A = Q Lᵀ + γ S, ℓ_j = logsumexp_i A_ij and T_ij = exp(A_ij - ℓ_j), a tile
+is only multiplied with narrow matrices, so its gradient is never built either:
 
     dA_ij = T_ij (h_i p_j - d_j + e_j (A_ij - ℓ_j - n_j) + f_j) - f_j / rows
     h_i = g_i / pᵏ_i,   d_j = p_j Σ_i T_ij h_i,   n_j = Σ_i T_ij log T_ij          e, f: gradients of the two confusion terms
@@ -22,24 +22,24 @@ from torchlht.heads.transition.core import TILE, LowRankTransition, Prior, propa
 from torchlht.processes import shared_mean
 from torchlht.vocabulary import Confusion
 
-WIDTH = 32  # columns of a tile, at least, as far as one sample's rows allow
-FAR = 60.0  # how far below the largest log p a result may lie before sums leave float32
+WIDTH = 32  # least columns of a tile, if one sample's rows allow
+FAR = 60.0  # how far below the largest log p a result may be before float32 sums fail
 
 
 @dataclass
 class TiledTransition(LowRankTransition):
-    """A low-rank transition whose matrices are never made, unless `log_matrix` is asked for.
+    """A low-rank transition whose matrices are never built, except by `log_matrix`.
 
     Attributes:
-        confused: whether the confusion terms are wanted; they come out of the same pass.
+        confused: whether to compute the confusion terms, in the same pass.
     """
 
     confused: bool = False
     terms: tuple[Tensor, Tensor] | None = None
 
     def propagate(self, log_p: Tensor) -> Tensor:
-        """See `Transition.propagate`."""
-        if torch.compiler.is_exporting():  # a tile depends on the size of the batch, which exporters take for fixed
+        """log p at the next coarser level, (B, rows)."""
+        if torch.compiler.is_exporting():  # a tile depends on the batch size, which exporters would fix
             return propagate(log_p, self.log_matrix())
         with without_autocast(log_p):
             gamma = self.gamma.to(self.left.dtype)
@@ -51,7 +51,7 @@ class TiledTransition(LowRankTransition):
             return result
 
     def confusion(self, kind: Confusion) -> Tensor:
-        """See `Transition.confusion`."""
+        """The confusion term from `propagate`, or computed now."""
         if self.terms is None:
             flat = self.left.new_full(self.left.shape[:2], -math.log(self.left.shape[1]))
             self.confused = True
@@ -61,7 +61,7 @@ class TiledTransition(LowRankTransition):
 
 
 class TiledStep(torch.autograd.Function):
-    """(B, rows) log(T p), and per sample the mean over columns of n_j and of KL(uniform ‖ T_·j); zeros if not wanted."""
+    """(B, rows) log(T p), and per sample the mean over columns of n_j and of KL(uniform ‖ T_·j); zeros if not needed."""
 
     @staticmethod
     def forward(
@@ -98,7 +98,7 @@ class TiledStep(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, of_entropy: Tensor, of_kl: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of both factors, γ and log p, from tiles that are made again."""
+        """Gradients of both factors, γ and log p, from recomputed tiles."""
         left, right, gamma, log_p, log_z, entropies, result = ctx.saved_tensors
         with without_autocast(gradient):
             scale = log_p.amax(dim=1, keepdim=True)
@@ -128,7 +128,7 @@ class TiledStep(torch.autograd.Function):
                 if ctx.confused:
                     rest = rest + f - e * (log_z[:, part] + entropies[:, part])
                     given = given + e.unsqueeze(2) * (squares @ some.unsqueeze(3)).squeeze(3)
-                    on_tree = gamma * e * _at(tile, edges, local)  # of the γ in A_ij, where there is one
+                    on_tree = gamma * e * _at(tile, edges, local)  # for the γ in A_ij, if there is one
                     given = given.index_add(1, local, on_tree.unsqueeze(2) * right[:, edges])
                     sides.moved.index_add_(1, edges, on_tree.unsqueeze(2) * some[:, local])
                     inner = (right[:, edges] * some[:, local]).sum(dim=2) + gamma
@@ -147,7 +147,7 @@ class TiledStep(torch.autograd.Function):
 
 
 class _Sides:
-    """The narrow matrices that tiles are multiplied with, and the sums over tiles for the gradient of Q."""
+    """The narrow matrices to multiply tiles with, and the sums over tiles for the gradient of Q."""
 
     def __init__(self, right: Tensor, h: Tensor, confused: bool) -> None:
         self.right, self.h, self.confused = right, h, confused
@@ -193,7 +193,7 @@ class _Sides:
 
 
 def tiles(left: Tensor, right: Tensor) -> list[slice]:
-    """Columns in runs whose entries, over all samples and rows, come to about `TILE`."""
+    """Runs of columns with about `TILE` entries each, over all samples and rows."""
     width = max(1, TILE // max(1, len(right) * right.shape[1]))
     return [slice(a, min(a + width, left.shape[1])) for a in range(0, left.shape[1], width)]
 
@@ -214,12 +214,12 @@ def _at(tile: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _outer(x: Tensor) -> Tensor:
-    """(B, n, s²) the products of each row's numbers with each other."""
+    """(B, n, s²) the outer product of each row with itself."""
     return (x.unsqueeze(3) * x.unsqueeze(2)).flatten(2)
 
 
 def _careful(left: Tensor, right: Tensor, gamma: Tensor, log_p: Tensor, log_z: Tensor, prior: Prior) -> Tensor:
-    """log(T p) without ever leaving log space: two exponentials per entry, for results that others would lose."""
+    """log(T p) entirely in log space: two exponentials per entry, for results that would underflow."""
     result = log_p.new_full(right.shape[:2], -torch.inf)
     for part in tiles(left, right):
         tile, _, _ = _logits(left[:, part], right, gamma, prior, part)

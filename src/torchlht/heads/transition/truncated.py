@@ -1,13 +1,13 @@
-"""The low-rank transition of the columns that matter: the M most probable ones of each sample; the rest follows the tree.
+"""The low-rank transition for the M most probable columns of each sample; the rest follows the tree.
 
     pᵏ_i = Σ_{j in top} T_ij p_j + Σ_{j not in top, i parent of j} p_j
 
-A column that is left out moves its mass p_j from T_·j to the parent, so no entry of pᵏ is off by more than the mass τ of the
-columns left out, and half the absolute differences sum to at most τ. T is column-stochastic, so what was off one level below
-does not grow: after several levels the bounds add up. τ is measured, per sample, every time.
+A column that is left out moves its mass p_j from T_·j to the parent. So no entry of pᵏ is off by more than the mass τ of the
+columns left out, and half the absolute differences sum to at most τ. T is column-stochastic, so errors of the level below do
+not grow: after several levels the bounds add up. τ is measured for every sample.
 
-The confusion terms are means over columns; a few columns drawn at random estimate them without bias. Of a large layer
-only the rows that belong to chosen columns are computed. Time and memory are M · C_k + C_{k-1} per sample.
+The confusion terms are means over columns; a few columns drawn at random estimate them without bias. In a large layer,
+only the rows of chosen columns are computed. Time and memory are M · C_k + C_{k-1} per sample.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from torchlht.heads.transition.core import (
 from torchlht.heads.transition.tiled import TiledTransition
 from torchlht.vocabulary import Confusion
 
-DRAWN = 32  # columns that the confusion terms are estimated from
-MANY = 32  # times as many columns as are chosen, up to which all rows of the layer are computed: that is faster
-WHOLE = 0.25  # share of the columns from which on all of them are done, in tiles
+DRAWN = 32  # columns to estimate the confusion terms from
+MANY = 32  # up to this many times the chosen columns, computing all rows of the layer is faster
+WHOLE = 0.25  # from this share of the columns on, all are computed, in tiles
 
 
 class Columns(NamedTuple):
-    """How many columns are done: so many, or as many as leave at most a mass of `tail` out in every sample of a batch."""
+    """How many columns to compute: a number, or enough to leave out at most a mass of `tail` in every sample of a batch."""
 
     most: int = 64
     tail: float | None = None
 
     def count(self, log_p: Tensor) -> int:
-        """The number for a batch (B, C_{k-1})."""
+        """The number of columns for a batch (B, C_{k-1})."""
         return min(self.most if self.tail is None else int(self.needed(log_p, self.tail)), log_p.shape[1])
 
     @staticmethod
     def needed(log_p: Tensor, tail: float) -> Tensor:
-        """The number () for a mass that is left out, where it can be had; else one too many."""
+        """The number () of columns that leaves out at most `tail`; one too many if none does."""
         kept = log_p.detach().exp().sort(dim=1, descending=True).values.cumsum(dim=1)
         return (kept < 1 - tail).sum(dim=1).max() + 1
 
@@ -63,16 +63,16 @@ USUAL = Columns()
 
 @dataclass
 class TruncatedTransition(Transition):
-    """A low-rank transition that is made column by column, when it is known which ones matter.
+    """A low-rank transition that computes only the most probable columns.
 
     Attributes:
         features: (B, d)
-        layer: gives the rows of L, s for each column.
+        layer: the layer of L, s rows for each column.
         right: Q, (B, rows, s)
         gamma: weight of the tree.
         prior: where each column's parent is.
-        columns: how many columns are done.
-        note: is told the mass (B,) of those that were not.
+        columns: how many columns to compute.
+        note: called with the mass (B,) left out.
         tail: that mass, after `propagate`.
     """
 
@@ -86,7 +86,7 @@ class TruncatedTransition(Transition):
     tail: Tensor | None = None
 
     def propagate(self, log_p: Tensor) -> Tensor:
-        """See `Transition.propagate`."""
+        """log p at the next coarser level, (B, rows)."""
         with without_autocast(log_p):
             if self.columns.tail is not None and torch.compiler.is_exporting():
                 return self._sorted(log_p, self.columns.tail)
@@ -100,7 +100,7 @@ class TruncatedTransition(Transition):
             return torch.logaddexp(self._learned(best.indices, best.values), self._by_tree(rest))
 
     def _sorted(self, log_p: Tensor, tail: float) -> Tensor:
-        """The same over all columns, most of them masked: for exporters, whose shapes cannot depend on the data."""
+        """The same over all columns, most of them masked. For exporters: their shapes cannot depend on the data."""
         best, count = log_p.sort(dim=1, descending=True), self.columns.needed(log_p, tail)
         done = (torch.arange(log_p.shape[1], device=log_p.device) < count) | (count > WHOLE * log_p.shape[1])
         rest = torch.zeros_like(log_p).scatter(1, best.indices, best.values.exp().masked_fill(done, 0.0))
@@ -108,9 +108,9 @@ class TruncatedTransition(Transition):
         return torch.logaddexp(learned, self._by_tree(rest))
 
     def _by_tree(self, rest: Tensor) -> Tensor:
-        """log of what parents (B, rows) get from columns (B, C_{k-1}) that are left out."""
+        """log of the mass that parents (B, rows) get from the columns left out (B, C_{k-1})."""
         sums = torch.zeros_like(self.right[:, :, 0]).index_add(1, self.prior.rows, rest)
-        return sums.clamp(min=torch.finfo(rest.dtype).tiny).log()  # where no child is left: nothing, and no gradient
+        return sums.clamp(min=torch.finfo(rest.dtype).tiny).log()  # without children left out: nothing, and no gradient
 
     def _left_out(self, tail: Tensor) -> None:
         self.tail = tail
@@ -147,7 +147,7 @@ class TruncatedTransition(Transition):
         return widened(found)
 
     def confusion(self, kind: Confusion) -> Tensor:
-        """See `Transition.confusion`; estimated from columns drawn for this batch, the same for all its samples."""
+        """The confusion term, estimated from columns drawn at random, the same for all samples of the batch."""
         rank, parents = self.right.shape[2], self.prior.rows
         drawn = torch.randperm(len(parents), device=parents.device)[:DRAWN]
         rows = (drawn.unsqueeze(1) * rank + torch.arange(rank, device=drawn.device)).flatten()  # of the layer
@@ -164,14 +164,14 @@ class TruncatedTransition(Transition):
         return TiledTransition(left, self.right, self.gamma, self.prior)
 
     def log_matrix(self) -> Tensor:
-        """See `Transition.log_matrix`: of the learned transition, all columns of it."""
+        """log T of the learned transition with all its columns: (B, rows, C_{k-1})."""
         return self.whole().log_matrix()
 
 
 class ChosenRows(torch.autograd.Function):
-    """Products of each sample's features with some rows of a weight, other ones for every sample: (B, M, s).
+    """Products of each sample's features with its own choice of rows of a weight: (B, M, s).
 
-    A few samples at a time, so that the (B, M, s·d) rows are never all there; two to three times as fast as when they are.
+    A few samples at a time, so that the (B, M, s·d) rows never exist at once; this is two to three times as fast.
     """
 
     @staticmethod
@@ -195,7 +195,7 @@ class ChosenRows(torch.autograd.Function):
 
 
 def _picked(features: Tensor, weight: Tensor, chosen: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-    """Runs of samples: which, their features, the places (b·M,) of their rows, and these rows, (b, M·s, d)."""
+    """Runs of samples: their slice, features, indices (b·M,) of their rows, and these rows, (b, M·s, d)."""
     (batch, count), width = chosen.shape, features.shape[1]
     most = max(1, TILE // (8 * count * weight.shape[1]))
     for start in range(0, max(1, batch), most):

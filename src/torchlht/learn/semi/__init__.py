@@ -4,6 +4,6 @@
                                                                      ├──► Targets ──► loss at levels without a label
     averaged model ──► probabilities, confined to what is possible ──┘
 
-A sample whose family is known can only be one of a handful of species: every target is confined to the finest classes under the
-deepest label that is known, and its classes are as frequent there as known labels say. Training samples only take part.
+If the family of a sample is known, only a handful of species are possible. Every target is confined to the finest classes under
+the deepest known label, and its classes are as frequent there as among known labels. Only training samples take part.
 """

@@ -6,7 +6,7 @@ Round by round, for every sample without a finest label and every finest class t
 
 z are the features in the metric of this round (`metric.whiten`, within the classes of the last round's targets), m_c the mean
 of class c under these targets, F label spreading on the nearest-neighbour graph, and t is chosen so that known labels are
-predicted best from the others of their class. It is EM for Gaussian classes with one scatter, held to the graph and the tree.
+predicted best from the others of their class. It is EM for Gaussian classes with one scatter, plus graph and tree.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from torchlht.data.samples import Ints, deepest_known
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.semi.targets import MOST, Block, Floats, Targets, balance, find_blocks, known_shares
 
-# ---- a metric for neighbours: directions in which samples of one class differ count less, by how much they do --------
+# ---- a metric for neighbours: the more samples of one class differ in a direction, the less it counts --------
 
 
 def even(features: Tensor) -> Tensor:
-    """Centred features; those that are never negative, as after a ReLU, by their square roots, which are less skewed."""
+    """Centred features. Non-negative features, as after a ReLU, are replaced by their square roots, which are less skewed."""
     x = features.float()
     x = x.sqrt() if x.min() >= 0 else x
     return x - x.mean(dim=0)
@@ -39,7 +39,7 @@ def whiten(x: Tensor, members: Any, shrinkage: float = 0.5) -> Tensor:
 
     Args:
         x: (N, d), centred.
-        members: (N, groups) sparse, how much of each sample belongs to each group; an empty row takes no part.
+        members: (N, groups) sparse, how much of each sample belongs to each group; samples with an empty row are ignored.
         shrinkage: share of the scatter that is replaced by its mean over all directions, from 0 to 1.
     """
     mass = torch.from_numpy(members.sum(axis=0)).clamp(min=1e-6)
@@ -47,7 +47,7 @@ def whiten(x: Tensor, members: Any, shrinkage: float = 0.5) -> Tensor:
     own = torch.from_numpy(members.sum(axis=1)).unsqueeze(1)
     scatter = ((x * own).T @ x - (sums / mass.unsqueeze(1)).T @ sums) / mass.sum()
     size = scatter.diagonal().mean().clamp(min=0)
-    rounding = 1e-4 * x.square().mean() + 1e-12  # of a difference of large numbers, when classes hardly vary at all
+    rounding = 1e-4 * x.square().mean() + 1e-12  # rounding error of a difference of large numbers, when classes hardly vary
     scatter = (1 - shrinkage) * (scatter + scatter.T) / 2 + (shrinkage * size + rounding) * torch.eye(len(scatter))
     root = torch.linalg.cholesky(scatter)
     return F.normalize(torch.linalg.solve_triangular(root, x.T, upper=False).T, dim=1)
@@ -55,7 +55,7 @@ def whiten(x: Tensor, members: Any, shrinkage: float = 0.5) -> Tensor:
 
 # ---- neighbours, and labels that spread along them -------------------------------------------------------------------
 
-EXACT = 100_000  # up to so many samples every pair is looked at
+EXACT = 100_000  # up to this many samples, every pair is compared
 PAIRS = 2**24  # similarities at a time
 COLUMNS = 256  # classes at a time
 
@@ -63,13 +63,13 @@ COLUMNS = 256  # classes at a time
 def neighbours(x: Tensor, k: int, *, exact: int = EXACT) -> tuple[Tensor, Tensor]:
     """The k most similar other samples of each: cosines (N, k) and positions (N, k).
 
-    Among more than `exact` samples they are looked for in the nearest cells only: samples are divided among about √N centres,
+    Among more than `exact` samples, only the nearest cells are searched: samples are divided among about √N centres,
     and each is compared with those of the eight cells whose centres are nearest to its own cell's.
 
     Args:
         x: (N, d) unit vectors.
-        k: how many; fewer when there are not so many samples.
-        exact: up to so many samples every pair is looked at.
+        k: how many neighbours; fewer if there are fewer samples.
+        exact: up to this many samples, every pair is compared.
     """
     k = min(k, len(x) - 1)
     if len(x) <= exact:
@@ -84,7 +84,7 @@ def neighbours(x: Tensor, k: int, *, exact: int = EXACT) -> tuple[Tensor, Tensor
 
 
 def _among(x: Tensor, own: Tensor, there: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """For each sample in `own` its k nearest in `there`, itself left out; those that are missing have a cosine of -1."""
+    """For each sample in `own` its k nearest in `there`, without itself; missing ones have a cosine of -1."""
     cosines, found = torch.full((len(own), k), -1.0), own.unsqueeze(1).expand(-1, k).clone()
     take = min(k + 1, len(there))
     for start in range(0, len(own), step := max(PAIRS // max(len(there), 1), 1)):
@@ -129,15 +129,15 @@ def affinity(cosines: Tensor, found: Tensor, power: float = 3.0) -> Any:
 def spread(ties: Any, seeds: Any, rows: Ints, columns: Ints, *, keep: float = 0.9, steps: int = 40) -> Floats:
     """Label spreading (Zhou et al., NIPS 2003): F ← keep · ties · F + (1 - keep) · seeds, repeated.
 
-    Every class spreads by itself, so they are taken a few at a time and only the entries that are asked for are kept.
+    Every class spreads independently, so a few are computed at a time, and only the entries to report are kept.
 
     Args:
         ties: (N, N) sparse, normalised.
-        seeds: (N, classes) sparse, the labels that are known.
+        seeds: (N, classes) sparse, the known labels.
         rows: (n,) samples to report.
-        columns: (n, m) the classes to report of each.
+        columns: (n, m) the classes to report for each.
         keep: share that comes from neighbours at each step.
-        steps: how many.
+        steps: number of steps.
     """
     seeds, found = csc_array(seeds), np.zeros(columns.shape, dtype=np.float32)
     for start in range(0, seeds.shape[1], COLUMNS):
@@ -152,9 +152,9 @@ def spread(ties: Any, seeds: Any, rows: Ints, columns: Ints, *, keep: float = 0.
 
 # ---- targets from neighbours -----------------------------------------------------------------------------------------
 
-SHARPNESS = torch.logspace(0, 4, 33)  # what t is chosen from
-TYPICAL, POWER = 100.0, 0.3  # t and the power below, where they cannot be found out
-POWERS = torch.logspace(-1, 0.5, 31)  # what the final targets may be raised to
+SHARPNESS = torch.logspace(0, 4, 33)  # candidates for t
+TYPICAL, POWER = 100.0, 0.3  # t and the power below, when they cannot be fitted
+POWERS = torch.logspace(-1, 0.5, 31)  # candidates for the power of the final targets
 CHUNK = 2**24  # similarities at a time
 
 
@@ -164,9 +164,9 @@ class Propagation:
 
     Attributes:
         targets: one per sample; those of samples with a finest label are that label.
-        power: what they were raised to, to be as sure as they are right.
-        accuracy: share of right ones among labels that were set aside to find out; None when none were.
-        checked: how many that were.
+        power: the power they were raised to, so that they are as sure as they are right.
+        accuracy: share of held-out labels that were found again; None without held-out labels.
+        checked: number of held-out labels.
     """
 
     targets: Targets
@@ -185,20 +185,20 @@ def propagate(
     k: int = 20,
     power: float | None = None,
 ) -> Propagation:
-    """Targets for samples without a finest label, confined to the classes under the deepest label that is known.
+    """Targets for samples without a finest label, confined to the classes under the deepest known label.
 
-    A third of the known finest labels is set aside first, to see how many are found again and how sure one may be: the targets
-    made with all labels are raised to the power under which those set aside were most likely.
+    First, a third of the known finest labels is held out, to measure how many are found again and how sure targets may be.
+    The targets made with all labels are raised to the power under which the held-out labels were most likely.
 
     Args:
-        features: (N, d) of all training samples.
+        features: (N, d) features of all training samples.
         labels: (N, K), fine first, -1 where unknown.
         hierarchy: the tree of classes.
-        rounds: of metric, means and graph.
-        shrinkage: of the metric.
-        k: neighbours.
-        power: what to raise the targets to instead of finding out. To be given when the features were trained on these very
-            labels, which then say nothing about how well others are found; the sharpness is not fitted to them, either.
+        rounds: how often metric, means and graph are recomputed.
+        shrinkage: see `whiten`.
+        k: number of neighbours.
+        power: use this power instead of fitting one. Pass it when the features were trained on these
+            labels, which then do not show how well other labels are found; the sharpness is not fitted, either.
     """
     labels = with_ancestors(labels, hierarchy)
     x, settings = even(features.cpu()), (rounds, shrinkage, k, power is None)
@@ -217,7 +217,7 @@ def propagate(
 def _targets(x: Tensor, labels: Ints, hierarchy: Hierarchy, rounds: int, shrinkage: float, k: int, fitted: bool) -> Targets:
     blocks = find_blocks(labels, hierarchy)
     targets = one_hot(labels, width=min(MOST, max((len(block.leaves) for block in blocks), default=1)))
-    members = _parents(labels, hierarchy)  # before there are targets, the metric is that within known coarse classes
+    members = _parents(labels, hierarchy)  # at first there are no targets: the metric is that within known coarse classes
     for _ in range(rounds + 1):
         z = whiten(x, members, shrinkage)
         means, mass = class_means(z, targets.matrix(hierarchy.sizes[0]))
@@ -229,7 +229,7 @@ def _targets(x: Tensor, labels: Ints, hierarchy: Hierarchy, rounds: int, shrinka
 
 
 def with_ancestors(labels: Ints, hierarchy: Hierarchy) -> Ints:
-    """Labels with what follows from finer ones filled in where nothing is said; where something is, it stays."""
+    """Labels with unknown ancestors of known labels filled in; known labels do not change."""
     filled = labels.copy()
     for k, parents in enumerate(hierarchy.parents):
         implied = np.where(filled[:, k] >= 0, parents[filled[:, k]], -1)
@@ -238,7 +238,7 @@ def with_ancestors(labels: Ints, hierarchy: Hierarchy) -> Ints:
 
 
 def one_hot(labels: Ints, width: int = 1) -> Targets:
-    """Targets that are the known finest labels, and nothing for other samples, with room for `width` classes each."""
+    """Targets equal to the known finest labels, empty for other samples, with room for `width` classes each."""
     fine = torch.from_numpy(labels[:, :1])
     value = torch.zeros(len(labels), width)
     value[:, 0] = (fine[:, 0] >= 0).float()
@@ -259,7 +259,7 @@ def _parents(labels: Ints, hierarchy: Hierarchy) -> Any:
 
 
 def class_means(z: Tensor, members: Any) -> tuple[Tensor, Tensor]:
-    """The mean of each finest class (C_1, d) and how many samples' worth it stands on (C_1,)."""
+    """The mean of each finest class (C_1, d) and the number of samples behind it (C_1,)."""
     mass = torch.from_numpy(members.sum(axis=0))
     sums = torch.from_numpy(members.T @ z.numpy())
     return sums / mass.clamp(min=1e-6).unsqueeze(1), mass
@@ -271,7 +271,7 @@ def squared_norms(means: Tensor, mass: Tensor) -> Tensor:
 
 
 def choose_sharpness(z: Tensor, means: Tensor, mass: Tensor, labels: Ints, blocks: list[Block]) -> float:
-    """The t under which known labels are most likely, each judged by the mean of its class without itself."""
+    """The t under which known labels are most likely, each judged by the mean of its class without that sample."""
     total, norms = torch.zeros(len(SHARPNESS)), squared_norms(means, mass)
     for block in blocks:
         rows = block.deeper[labels[block.deeper, 0] >= 0]
@@ -293,7 +293,7 @@ def choose_sharpness(z: Tensor, means: Tensor, mass: Tensor, labels: Ints, block
 def fill_block(
     targets: Targets, block: Block, z: Tensor, means: Tensor, mass: Tensor, labels: Ints, sharpness: float, k: int
 ) -> Targets:
-    """The targets with those of one block made anew."""
+    """The targets, with those of one block recomputed."""
     leaves, rows = torch.from_numpy(block.leaves), torch.from_numpy(block.rows)
     shares = torch.from_numpy(known_shares(labels, block)) * (mass[leaves] > 0)
     index, value, weight = targets.index.clone(), targets.value.clone(), targets.weight.clone()
@@ -329,7 +329,7 @@ def spread_inside(targets: Targets, block: Block, z: Tensor, local: Tensor, k: i
 
 
 def _held_out(labels: Ints, hierarchy: Hierarchy) -> Ints:
-    """A third of the samples with a finest label, from classes that have more than one, where siblings are possible."""
+    """A third of the samples with a finest label, from classes with more than one sample and with siblings."""
     fine = np.flatnonzero(labels[:, 0] >= 0)
     siblings = np.bincount(hierarchy.parents[0])[hierarchy.parents[0]] if len(hierarchy) > 1 else np.full(hierarchy.sizes[0], 2)
     order = np.random.default_rng(0).permutation(len(fine))
@@ -344,7 +344,7 @@ def _held_out(labels: Ints, hierarchy: Hierarchy) -> Ints:
 
 
 def hidden_alike(labels: Ints, held: Ints) -> Ints:
-    """Labels of which some are hidden as deep as they are on the samples that have no finest label, in the same proportions."""
+    """Labels with those of `held` hidden to the same depths, in the same proportions, as on samples without a finest label."""
     deepest = deepest_known(labels)
     as_deep = np.random.default_rng(0).choice(deepest[deepest > 0], len(held))
     fewer = labels.copy()
@@ -353,7 +353,7 @@ def hidden_alike(labels: Ints, held: Ints) -> Ints:
 
 
 def _best_power(found: Targets, truth: Tensor) -> float:
-    """The power under which the right classes are most likely; 1 when nothing can be said."""
+    """The power under which the right classes are most likely; 1 when it cannot be fitted."""
     right = found.index == truth.unsqueeze(1)
     usable = found.value.sum(dim=1) > 0
     if not usable.any():

@@ -1,4 +1,4 @@
-"""When targets are made: neighbours' at the start and twice more on what was learned since, the model's own at every epoch."""
+"""When targets are made: from neighbours at the start and twice more on the learned features, from the model at every epoch."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Semi:
         kind: `propagate`, `posterior` or `both`.
         labels: (N, K) of the training samples, fine first, -1 where unknown.
         hierarchy: the tree of classes.
-        epochs: how many there will be.
-        ready: whether features mean something before training; else the first targets wait for a third of the epochs.
+        epochs: number of epochs.
+        ready: whether features are useful before training; if not, the first targets are made after a third of the epochs.
     """
 
     def __init__(self, kind: SemiName, labels: Ints, hierarchy: Hierarchy, *, epochs: int, ready: bool) -> None:
         labels = with_ancestors(labels, hierarchy)
         self.kind, self.labels, self.hierarchy = kind, labels, hierarchy
         third = math.ceil(epochs / 3)
-        self.trusted = third  # the model's own targets start here
+        self.trusted = third  # targets from the model start at this epoch
         self.rounds = sorted({0 if ready else third, third, 2 * third})
         self.blocks = find_blocks(labels, hierarchy)
-        self.allowed = torch.ones(len(self.blocks) + 1, hierarchy.sizes[0], dtype=torch.bool)  # the last for known samples
+        self.allowed = torch.ones(len(self.blocks) + 1, hierarchy.sizes[0], dtype=torch.bool)  # last row: known samples
         self.block_of = torch.full((len(labels),), -1)
         for i, block in enumerate(self.blocks):
             self.allowed[i] = False
@@ -55,16 +55,16 @@ class Semi:
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether an averaged model is asked for its opinion."""
+        """Whether targets come from an averaged model."""
         return self.kind in ("posterior", "both")
 
     def begin(self, epoch: int, embed: Callable[[], Tensor], views: Callable[[], Views]) -> dict[str, float]:
-        """Make the targets of an epoch; gives what is worth a place in the history.
+        """Make the targets of an epoch; returns entries for the history.
 
         Args:
             epoch: counted from 0.
-            embed: gives the features of all training samples as they are now.
-            views: gives the averaged model's predictions for all of them.
+            embed: returns the current features of all training samples.
+            views: returns the averaged model's predictions for all of them.
         """
         report: dict[str, float] = {}
         if not self.needed:
@@ -91,7 +91,7 @@ class Semi:
         return posterior(index, value, agreement, self.labels, self.blocks, self.hierarchy.sizes[0])
 
     def fill(self) -> Ints:
-        """The labels, unknown ones filled in with the likeliest of their targets: for methods that are fitted at once."""
+        """The labels, with unknown ones replaced by the likeliest class of their target, for methods fitted at once."""
         assert self.targets is not None
         best = self.targets.best().numpy()
         filled = self.labels.copy()
@@ -101,12 +101,12 @@ class Semi:
         return filled
 
     def state(self, *, inside: bool = False) -> dict[str, Tensor]:
-        """What a checkpoint has to keep; inside an epoch, its targets as well."""
+        """The state for a checkpoint; inside an epoch, with its targets."""
         kept = _tensors("", self.near) | (_tensors("now.", self.targets) if inside else {})
         return kept and kept | {"power": torch.tensor(self.power, dtype=torch.float64)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Put back what `state` gave."""
+        """Restore what `state` returned."""
         if state:
             self.near, self.targets, self.power = _targets("", state), _targets("now.", state), state["power"].item()
 

@@ -1,4 +1,4 @@
-"""`Targets`: for each sample a distribution over a few finest classes, and where such distributions come from."""
+"""`Targets`: for each sample a distribution over a few finest classes, and how they are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from torchlht.data.samples import Ints, deepest_known
 from torchlht.hierarchy.tree import Hierarchy
 
-MOST = 64  # finest classes that are kept per sample
+MOST = 64  # finest classes kept per sample
 Floats = NDArray[np.float32]
 
 
@@ -26,7 +26,7 @@ class Targets:
     Attributes:
         index: (N, m) finest classes.
         value: (N, m) float32, their probabilities; a row of zeros is a sample without a target.
-        weight: (N,) float32 in [0, 1], how much a sample's target is to be trusted.
+        weight: (N,) float32 in [0, 1], how far a sample's target is trusted.
     """
 
     index: Tensor
@@ -37,20 +37,20 @@ class Targets:
         return len(self.index)
 
     def best(self) -> Tensor:
-        """(N,) the most probable finest class, -1 without a target."""
+        """(N,) the most probable finest class, -1 if there is no target."""
         best = self.index.gather(1, self.value.argmax(dim=1, keepdim=True)).squeeze(1)
         return torch.where(self.value.sum(dim=1) > 0, best, -1)
 
     def at(self, rows: Tensor) -> Targets:
-        """Those of some samples."""
+        """The targets of these samples."""
         return Targets(self.index[rows], self.value[rows], self.weight[rows])
 
     def to(self, device: torch.device) -> Targets:
-        """The same elsewhere."""
+        """The same targets on another device."""
         return Targets(self.index.to(device), self.value.to(device), self.weight.to(device))
 
     def matrix(self, classes: int) -> Any:
-        """(N, classes) sparse."""
+        """The targets as a sparse (N, classes) matrix."""
         rows = np.repeat(np.arange(len(self)), self.index.shape[1])
         entries = (self.value.numpy().ravel(), (rows, self.index.numpy().ravel()))
         found = csr_array(entries, shape=(len(self), classes), dtype=np.float32)
@@ -71,7 +71,7 @@ class Targets:
 
     @classmethod
     def from_candidates(cls, index: Tensor, value: Tensor) -> Targets:
-        """The `MOST` most probable of some candidates, made to sum to one."""
+        """The `MOST` most probable of the candidates, normalised to sum to one."""
         if index.shape[1] > MOST:
             value, order = value.topk(MOST, dim=1)
             index = index.gather(1, order)
@@ -88,11 +88,11 @@ class Block:
     """Samples whose deepest known label is the same class, above the finest level.
 
     Attributes:
-        level: of that class; K, one above the coarsest level, where nothing is known.
+        level: level of that class; K, one above the coarsest level, if no label is known.
         rows: positions of these samples.
-        leaves: the finest classes that are possible: those under it in the tree, and those that samples labelled with it have,
-            should the tree be wrong.
-        deeper: positions of the samples under it that are known further down, finest labels included.
+            leaves: the possible finest classes: those under it in the tree and, in case the tree is wrong, those that samples
+                labelled with it have.
+            deeper: positions of the samples under it with a deeper known label, finest labels included.
     """
 
     level: int
@@ -123,7 +123,7 @@ def _blocks(labels: Ints, hierarchy: Hierarchy) -> Iterator[Block]:
 def known_shares(labels: Ints, block: Block) -> Floats:
     """How frequent each leaf of a block is among the finest labels known in it; 0 where none is.
 
-    One is added to the count of every class that has a label, so that few labels do not say more than they can.
+    One is added to the count of every class that has a label, so that a few labels do not count for too much.
     """
     fine = labels[block.deeper, 0]
     counts = np.bincount(fine[fine >= 0], minlength=int(block.leaves.max()) + 1)[block.leaves].astype(np.float32)
@@ -133,13 +133,13 @@ def known_shares(labels: Ints, block: Block) -> Floats:
 
 
 def balance(index: Tensor, value: Tensor, shares: Tensor, rounds: int = 5) -> Tensor:
-    """Rows that sum to one with columns in given shares, by turns (Sinkhorn): the classes of a block as frequent as known.
+    """Scale rows to sum to one and columns to given shares, in turns (Sinkhorn), so that classes are as frequent as known.
 
     Args:
         index: (n, m) columns of the entries.
         value: (n, m) entries, not negative.
-        shares: (c,) of each column; one with none gets nothing.
-        rounds: how many turns.
+        shares: (c,) the share of each column; a column with share 0 stays empty.
+        rounds: number of turns.
     """
     for _ in range(rounds):
         mass = value.new_zeros(len(shares)).index_add_(0, index.ravel(), value.ravel())
@@ -158,7 +158,7 @@ def possible(
 
     Args:
         log_p: (B, C_1) log-probabilities of the finest level.
-        allowed: (B, C_1) bool, the classes under the deepest label that is known.
+        allowed: (B, C_1) bool, the classes under the deepest known label.
         other: the same as `log_p` from another augmentation; the belief is then the geometric mean of the two.
         sharpness: exponent of the probabilities.
 
@@ -175,7 +175,7 @@ def possible(
 
 
 def posterior(index: Tensor, value: Tensor, agreement: Tensor, labels: Ints, blocks: list[Block], classes: int) -> Targets:
-    """Targets from what `possible` says of all samples: class-balanced in every block, trusted as far as views agree."""
+    """Targets from the output of `possible` for all samples: class-balanced in every block, trusted as far as views agree."""
     value = value.clone()
     for block in blocks:
         shares = torch.zeros(classes)
@@ -187,7 +187,7 @@ def posterior(index: Tensor, value: Tensor, agreement: Tensor, labels: Ints, blo
 
 
 def combine(first: Targets, second: Targets, classes: int) -> Targets:
-    """Their mean per sample, weighted by confidence."""
+    """The mean of two targets per sample, weighted by confidence."""
     a, b = first.matrix(classes), second.matrix(classes)
     weights = torch.stack([first.weight, second.weight]).numpy()
     total = weights.sum(axis=0).clip(min=1e-12)
