@@ -243,7 +243,7 @@ class Runner:
         return said or ("signal" if os.WIFSIGNALED(status) else "")
 
     def baseline(self, session: pytest.Session) -> tuple[dict[str, float], dict[str, list[str]]]:
-        """Seconds that every test takes, and the functions it calls. What fixtures call is called by all tests of a file."""
+        """Seconds that every test takes, with its fixtures made for it alone, and the functions it calls."""
         files = {str(fault.file) for fault in self.faults}
         took, calls, seen = dict[str, float](), dict[str, set[str]](), set[str]()
 

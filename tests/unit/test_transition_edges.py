@@ -1,0 +1,82 @@
+"""Transitions at their edges: where the prior is, sums that are too small, batches without samples, the form of a network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+from torchlht.hierarchy import Hierarchy
+from torchlht.transition import Prior, create_transition, low_rank
+from torchlht.transition.low_rank import underflown
+from trees import hierarchies, quick, random_hierarchy, seeds
+
+
+@quick
+@given(tree=hierarchies(), seed=seeds)
+def test_the_places_of_the_prior_are_the_pairs_it_was_made_of_by_column(tree: Hierarchy, seed: int) -> None:
+    """From children to parents and back; columns with several pairs come in runs, and it is known whether there are any."""
+    children, parents = torch.arange(tree.sizes[0]), torch.from_numpy(tree.parents[0].copy())
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(tree.sizes[0]))
+    for rows, columns, count in ((parents, children, tree.sizes[0]), (children, parents, tree.sizes[1])):
+        prior = Prior.of(rows[order], columns[order], count)
+        for j in range(count):
+            run = slice(prior.starts[j], prior.starts[j + 1])
+            assert sorted(prior.rows[run].tolist()) == sorted(rows[columns == j].tolist())
+            assert (prior.columns[run] == j).all()
+        assert prior.starts[-1] == len(rows)
+        assert torch.equal(prior.flat, prior.rows * count + prior.columns)
+        assert prior.one_each == (sorted(columns.tolist()) == list(range(count)))
+
+
+def test_all_of_the_prior_moves_to_a_device() -> None:
+    moved = Prior.of(torch.tensor([0, 0, 1]), torch.arange(3), 3).to(torch.device("meta"))
+    assert {tensor.device.type for tensor in (moved.rows, moved.columns, moved.flat)} == {"meta"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_are_too_small_only_near_the_end_of_their_type(dtype: torch.dtype) -> None:
+    tiny = torch.finfo(dtype).tiny
+    assert not underflown(torch.tensor([1.0, 1e-6, tiny**0.7], dtype=dtype))
+    assert underflown(torch.tensor([1.0, tiny**0.9], dtype=dtype))
+    assert underflown(torch.tensor([0.0], dtype=dtype))
+    assert not underflown(torch.empty(0, 3, dtype=dtype))
+
+
+@pytest.mark.parametrize("small", [0, 2**16])
+@pytest.mark.parametrize("form", ["plain", "tiled", "truncated"])
+def test_a_batch_without_samples_goes_through_every_form(monkeypatch: pytest.MonkeyPatch, form: str, small: int) -> None:
+    """A process may have no share of a batch; its gradients are zeros."""
+    monkeypatch.setattr(low_rank, "SMALL", small)
+    tree = random_hierarchy(np.random.default_rng(0), (300, 7))
+    net = create_transition("low_rank", 4, tree, 0, form=form)
+    found = net(torch.zeros(0, 4)).propagate(torch.zeros(0, 300))
+    assert found.shape == (0, 7)
+    found.sum().backward()
+    assert all(p.grad is not None and not p.grad.any() for p in net.parameters())
+
+
+def test_a_network_takes_the_form_that_suits_its_size_its_direction_and_the_confusion_terms() -> None:
+    medium = random_hierarchy(np.random.default_rng(0), (500, 40))
+    large = random_hierarchy(np.random.default_rng(0), (1100, 1030))
+    chosen = {
+        (tree.sizes[0], confused, down): create_transition("low_rank", 2, tree, 0, confused=confused, down=down).chosen
+        for tree in (medium, large)
+        for confused in (False, True)
+        for down in (False, True)
+    }
+    assert {key: form for key, form in chosen.items() if key[0] == 500} == {
+        (500, False, False): "plain",
+        (500, False, True): "plain",
+        (500, True, False): "tiled",
+        (500, True, True): "tiled",
+    }
+    assert {form for (size, _, down), form in chosen.items() if size == 1100 and not down} == {"truncated"}
+    assert {form for (size, _, down), form in chosen.items() if size == 1100 and down} == {"tiled"}
+
+
+def test_a_form_that_is_asked_for_is_taken_whatever_the_size() -> None:
+    tree = random_hierarchy(np.random.default_rng(0), (30, 7))
+    for form in ("plain", "tiled", "truncated"):
+        assert create_transition("low_rank", 2, tree, 0, form=form).chosen == form
