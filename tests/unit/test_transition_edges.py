@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.transition import Prior, create_transition, low_rank
+from torchlht.transition import Columns, Prior, TruncatedTransition, create_transition, low_rank, sum_children, truncated
 from torchlht.transition.low_rank import underflown
-from trees import hierarchies, quick, random_hierarchy, seeds
+from trees import hierarchies, normal, quick, random_hierarchy, seeds
 
 
 @quick
@@ -80,3 +80,57 @@ def test_a_form_that_is_asked_for_is_taken_whatever_the_size() -> None:
     tree = random_hierarchy(np.random.default_rng(0), (30, 7))
     for form in ("plain", "tiled", "truncated"):
         assert create_transition("low_rank", 2, tree, 0, form=form).chosen == form
+
+
+# ---- some columns --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tail", "count"), [(0.5, 1), (0.25, 2), (0.2, 3), (0.125, 3), (0.1, 4), (0.0, 4)])
+def test_as_many_columns_are_done_as_leave_no_more_than_the_tail_in_any_sample(tail: float, count: int) -> None:
+    p = torch.tensor([[0.125, 0.5, 0.25, 0.125], [0.0, 1.0, 0.0, 0.0]])
+    assert Columns(most=1, tail=tail).count(p.log()) == count
+
+
+def truncated_transition(*, bias: bool = True) -> TruncatedTransition:
+    """Of 40 columns 3 are done. It was not told whom to tell what it left out."""
+    rng = np.random.default_rng(0)
+    tree = random_hierarchy(rng, (40, 6))
+    layer = torch.nn.Linear(4, 2 * 40, bias=bias).double()
+    parents = torch.from_numpy(tree.parents[0].copy())
+    return TruncatedTransition(normal(rng, 3, 4), layer, normal(rng, 3, 6, 2), torch.tensor(1.5), parents, Columns(3))
+
+
+def test_nobody_needs_to_be_told_what_was_left_out() -> None:
+    transition, log_p = truncated_transition(), torch.log_softmax(normal(np.random.default_rng(1), 3, 40), dim=1)
+    transition.propagate(log_p)
+    assert transition.tail is not None
+    torch.testing.assert_close(transition.tail, 1 - log_p.exp().topk(3, dim=1).values.sum(dim=1))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_confusion_of_all_columns_is_that_of_the_matrix_with_and_without_a_bias(
+    monkeypatch: pytest.MonkeyPatch, bias: bool
+) -> None:
+    monkeypatch.setattr(truncated, "DRAWN", 40)
+    transition = truncated_transition(bias=bias)
+    log_t = transition.log_matrix()
+    torch.testing.assert_close(transition.confusion("entropy"), (log_t.exp() * log_t).sum(dim=1).mean())
+    torch.testing.assert_close(transition.confusion("kl"), -log_t.mean() - np.log(6))
+
+
+# ---- while a program is made of it ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [1, 32])
+@pytest.mark.parametrize("form", ["plain", "tiled", "truncated"])
+def test_what_exporters_follow_gives_the_same(monkeypatch: pytest.MonkeyPatch, form: str, many: int) -> None:
+    """Whether all rows of the layer are computed, or those of chosen columns alone."""
+    monkeypatch.setattr(truncated, "MANY", many)
+    tree = random_hierarchy(np.random.default_rng(0), (40, 6))
+    torch.manual_seed(0)
+    net = create_transition("low_rank", 4, tree, 0, form=form, columns=Columns(3)).double()
+    x, log_p = normal(np.random.default_rng(1), 3, 4), torch.log_softmax(normal(np.random.default_rng(2), 3, 40), dim=1)
+    expected = net(x).propagate(log_p)
+    assert not torch.allclose(expected, sum_children(log_p, torch.from_numpy(tree.parents[0].copy()), 6))
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    torch.testing.assert_close(net(x).propagate(log_p), expected)
