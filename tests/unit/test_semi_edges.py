@@ -1,0 +1,97 @@
+"""Targets for unknown labels: the sharpness against a naive search, scales of features, and who belongs with whom at first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchlht.hierarchy import Hierarchy
+from torchlht.semi import propagation
+from torchlht.semi.metric import whiten
+from torchlht.semi.propagation import SHARPNESS, choose_sharpness, class_means, one_hot, propagate, squared_norms
+from torchlht.semi.targets import find_blocks
+from trees import normal
+
+TREE = Hierarchy.from_parents([[0, 0, 0, 1, 1, 2, 2, 2], [0, 0, 1]])
+
+
+def birds(noise: float, each: int = 7, seed: int = 0) -> tuple[Tensor, np.ndarray]:
+    """Features around the middle of their class, and labels of which every third is hidden at the finest level or at two."""
+    rng = np.random.default_rng(seed)
+    leaves = np.repeat(np.arange(8), each)
+    labels = np.stack([TREE.ancestors(k)[leaves] for k in range(3)], axis=1)
+    labels[::3, 0] = -1
+    labels[::6, 1] = -1
+    return normal(rng, 8, 5)[leaves] + noise * normal(rng, len(leaves), 5), labels
+
+
+def naive_likelihood(z: Tensor, labels: np.ndarray, t: float) -> float:
+    """Of known finest labels in each block, every one by the means of classes, its own made without it; in float64."""
+    fine, total = labels[:, 0], 0.0
+    z = z.double()
+    means = {c: z[fine == c].mean(dim=0) for c in range(8)}
+    norms = squared_norms(torch.stack([means[c] for c in range(8)]), torch.tensor([(fine == c).sum() for c in range(8)]))
+    for block in find_blocks(labels, TREE):
+        for n in block.deeper.tolist():
+            if fine[n] < 0:
+                continue
+            others = [i for i in range(len(z)) if fine[i] == fine[n] and i != n]
+            scores = {}
+            for c in block.leaves.tolist():
+                mean = z[others].mean(dim=0) if c == fine[n] else means[c]
+                scores[c] = t * float(z[n] @ mean - norms[c] / 2)
+            total += scores[fine[n]] - float(np.logaddexp.reduce(list(scores.values())))
+    return total
+
+
+@pytest.mark.parametrize("noise", [0.4, 0.7, 1.0])
+def test_the_sharpness_is_the_one_under_which_known_labels_are_most_likely(noise: float) -> None:
+    x, labels = birds(noise)
+    z = F.normalize(x, dim=1).float()
+    means, mass = class_means(z, one_hot(labels).matrix(8))
+    found = choose_sharpness(z, means, mass, labels, find_blocks(labels, TREE))
+    assert found == pytest.approx(max(SHARPNESS.tolist(), key=lambda t: naive_likelihood(z, labels, t)))
+    assert SHARPNESS[0] < found < SHARPNESS[-1]
+
+
+@pytest.mark.parametrize(("power", "fitted"), [(None, True), (0.3, False)])
+def test_the_sharpness_is_fitted_unless_the_features_have_seen_the_labels(
+    monkeypatch: pytest.MonkeyPatch, power: float | None, fitted: bool
+) -> None:
+    x, labels = birds(0.6)
+
+    def targets(sharpness: float) -> Tensor:
+        monkeypatch.setattr(propagation, "choose_sharpness", lambda *_: sharpness)
+        return propagate(x, labels, TREE, power=power).targets.value
+
+    assert torch.equal(targets(2.0), targets(50.0)) != fitted
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_features_on_another_scale_have_the_same_metric(scale: float) -> None:
+    x, labels = birds(0.5)
+    x = (x - x.mean(dim=0)).float()
+    members = one_hot(labels).matrix(8)
+    torch.testing.assert_close(whiten(x * scale, members), whiten(x, members), rtol=1e-3, atol=1e-4)
+
+
+def test_features_that_are_all_the_same_can_be_whitened() -> None:
+    assert torch.isfinite(whiten(torch.zeros(56, 5), one_hot(birds(0.5)[1]).matrix(8))).all()
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_at_first_samples_belong_with_those_of_their_deepest_known_class_above_the_finest(levels: int) -> None:
+    """Or all together, where nothing is known of them above it."""
+    _, labels = birds(0.5)
+    tree = Hierarchy.from_parents(TREE.parents[: levels - 1], classes=TREE.classes[:levels])
+    labels = labels[:, :levels]
+    labels[5] = -1
+    found = propagation._parents(labels, tree).toarray()
+    groups = [next(((k, row[k]) for k in range(1, levels) if row[k] >= 0), None) for row in labels.tolist()]
+    np.testing.assert_array_equal(found.sum(axis=1), 1)
+    together = found @ found.T
+    for a, b in np.ndindex(together.shape):
+        assert together[a, b] == (groups[a] == groups[b])
