@@ -9,9 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.semi import propagation
+from torchlht.semi import Semi, propagation
 from torchlht.semi.metric import whiten
-from torchlht.semi.propagation import SHARPNESS, choose_sharpness, class_means, one_hot, propagate, squared_norms
+from torchlht.semi.propagation import (
+    SHARPNESS,
+    choose_sharpness,
+    class_means,
+    fill_block,
+    one_hot,
+    propagate,
+    squared_norms,
+)
 from torchlht.semi.targets import find_blocks
 from trees import normal
 
@@ -95,3 +103,30 @@ def test_at_first_samples_belong_with_those_of_their_deepest_known_class_above_t
     together = found @ found.T
     for a, b in np.ndindex(together.shape):
         assert together[a, b] == (groups[a] == groups[b])
+
+
+def test_a_target_is_trusted_as_far_as_its_likeliest_class() -> None:
+    x, labels = birds(0.6)
+    z, targets = F.normalize(x, dim=1).float(), one_hot(labels, width=8)
+    means, mass = class_means(z, targets.matrix(8))
+    for block in find_blocks(labels, TREE):
+        targets = fill_block(targets, block, z, means, mass, labels, 20.0, 5)
+    assert torch.equal(targets.weight, targets.value.amax(dim=1))
+    assert len(torch.unique(targets.weight)) > 5
+
+
+def test_inside_an_epoch_its_targets_are_kept_as_well() -> None:
+    x, labels = birds(0.6)
+    log_p = torch.log_softmax(normal(np.random.default_rng(3), len(x), 8, dtype=torch.float32), dim=1)
+    semi, inside, outside = (Semi("both", labels, TREE, epochs=3, ready=True) for _ in range(3))
+    semi.begin(0, lambda: x, list)
+    semi.begin(1, lambda: x, lambda: [(np.arange(len(x)), log_p, None)])
+    inside.restore(semi.state(inside=True))
+    outside.restore(semi.state())
+    assert outside.targets is None
+    for name in ("index", "value", "weight"):
+        kept = {key: getattr(getattr(semi, key), name) for key in ("near", "targets")}
+        assert torch.equal(getattr(inside.targets, name), kept["targets"])
+        assert torch.equal(getattr(inside.near, name), kept["near"])
+        assert torch.equal(getattr(outside.near, name), kept["near"])
+    assert not torch.equal(inside.targets.value.sum(dim=0), inside.near.value.sum(dim=0)), "they are two things"
