@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from torchlht.hierarchy import Hierarchy
-from torchlht.semi import Semi, propagation
+from torchlht.semi import Semi, Targets, propagation
 from torchlht.semi.metric import whiten
 from torchlht.semi.propagation import (
     SHARPNESS,
@@ -20,7 +21,7 @@ from torchlht.semi.propagation import (
     propagate,
     squared_norms,
 )
-from torchlht.semi.targets import find_blocks
+from torchlht.semi.targets import balance, find_blocks
 from trees import normal
 
 TREE = Hierarchy.from_parents([[0, 0, 0, 1, 1, 2, 2, 2], [0, 0, 1]])
@@ -121,12 +122,45 @@ def test_inside_an_epoch_its_targets_are_kept_as_well() -> None:
     semi, inside, outside = (Semi("both", labels, TREE, epochs=3, ready=True) for _ in range(3))
     semi.begin(0, lambda: x, list)
     semi.begin(1, lambda: x, lambda: [(np.arange(len(x)), log_p, None)])
+    semi.power = 0.1 + 0.2  # no number of float32
     inside.restore(semi.state(inside=True))
     outside.restore(semi.state())
     assert outside.targets is None
+    assert inside.power == outside.power == semi.power
     for name in ("index", "value", "weight"):
         kept = {key: getattr(getattr(semi, key), name) for key in ("near", "targets")}
         assert torch.equal(getattr(inside.targets, name), kept["targets"])
         assert torch.equal(getattr(inside.near, name), kept["near"])
         assert torch.equal(getattr(outside.near, name), kept["near"])
     assert not torch.equal(inside.targets.value.sum(dim=0), inside.near.value.sum(dim=0)), "they are two things"
+
+
+# ---- few samples, and little to share out --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_candidates_sum_to_one_whatever_they_summed_to(size: float) -> None:
+    value = torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    found = Targets.from_candidates(torch.arange(3).expand(3, 3), size * value)
+    torch.testing.assert_close(found.value, value)
+    torch.testing.assert_close(found.weight, torch.tensor([0.5, 0.0, 1.0]))
+
+
+def test_a_matrix_without_samples_has_no_targets() -> None:
+    assert len(Targets.from_matrix(csr_array((0, 5), dtype=np.float32))) == 0
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("size", [1e-3, 1.0])
+def test_few_samples_are_balanced_as_a_naive_loop_does_it(n: int, size: float) -> None:
+    rng = np.random.default_rng(n)
+    index = rng.permuted(np.tile(np.arange(4), (n, 1)), axis=1)[:, :3]
+    value, shares = size * rng.random((n, 3)), np.array([0.1, 0.2, 0.3, 0.4])
+    expected = value.copy()
+    for _ in range(5):
+        mass = [sum(expected[i, j] for i in range(n) for j in range(3) if index[i, j] == c) for c in range(4)]
+        for i in range(n):
+            row = [expected[i, j] * shares[index[i, j]] * n / mass[index[i, j]] for j in range(3)]
+            expected[i] = np.array(row) / sum(row)
+    found = balance(torch.from_numpy(index), torch.from_numpy(value), torch.from_numpy(shares))
+    np.testing.assert_allclose(found, expected)
