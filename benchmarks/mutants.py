@@ -37,7 +37,7 @@ from typing import Any
 
 import libcst as cst
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation import mutators
 
@@ -243,7 +243,7 @@ class Runner:
         return said or ("signal" if os.WIFSIGNALED(status) else "")
 
     def baseline(self, session: pytest.Session) -> tuple[dict[str, float], dict[str, list[str]]]:
-        """Seconds that every test takes, and the functions it calls. What fixtures call is called by all tests of a file."""
+        """Seconds that every test takes, with its fixtures made for it alone, and the functions it calls."""
         files = {str(fault.file) for fault in self.faults}
         took, calls, seen = dict[str, float](), dict[str, set[str]](), set[str]()
 
@@ -294,7 +294,8 @@ def try_room(room: str, size: int, seed: int, again: list[list[str]] | None, out
     every, faults = sampled(files, size, seed)
     if again is not None:
         faults = [fault for fault in faults if fault.difference in again]
-    settings.register_profile("mutants", derandomize=True, database=None)
+    phases = (Phase.explicit, Phase.generate)  # no smaller example is looked for
+    settings.register_profile("mutants", derandomize=True, database=None, phases=phases)
     settings.load_profile("mutants")
     runner = Runner(room, faults)
     with tempfile.TemporaryDirectory() as place:

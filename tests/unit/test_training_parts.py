@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -14,6 +16,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing import event_accumulator
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -22,10 +26,10 @@ from torchlht import TrainArgs, evaluate, load, train
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.data.samples import Samples
-from torchlht.errors import DataError
+from torchlht.errors import DataError, RunError
 from torchlht.heads.method import Estimator, create_method, list_methods
 from torchlht.learn.fitting import best_epoch, make_optimizer
-from torchlht.learn.training import build, prepare, taught_samples
+from torchlht.learn.training import build, open_run, prepare, taught_samples
 from torchlht.measure.evaluation import run_inputs
 from trees import quick, random_hierarchy, random_labels
 
@@ -215,6 +219,114 @@ def test_the_weights_of_the_last_epoch_are_kept_when_that_is_asked_for(
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["selection"] == {"rule": "last", "epoch": 5, "epochs": 5}
     assert all(torch.equal(a, b) for a, b in zip(load(run).method.parameters(), weights[-1], strict=True))
+
+
+# ---- stopping and going on -----------------------------------------------------------------------------------------
+
+
+class Stopped(BaseException):
+    """What ends a run from outside, as Ctrl-C does."""
+
+
+def train_until(args: TrainArgs, steps: int) -> None:
+    """Train, and stop after so many steps."""
+    left = iter(range(steps - 1))
+
+    def look(_: Optimizer) -> None:
+        if next(left, None) is None:
+            raise Stopped
+
+    with pytest.raises(Stopped), watching(look, register_optimizer_step_post_hook):
+        train(args)
+
+
+def history_of(run: Path) -> list[dict[str, float]]:
+    """Rows of the history, without what depends on the clock."""
+    with (run / "history.csv").open() as file:
+        rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    return [{name: value for name, value in row.items() if name not in ("seconds", "images_per_second")} for row in rows]
+
+
+NOISY = {"input_dropout": 0.3, "mixup": 0.4, "ema": 0.9, "semi": "both", "val": 0.1, "select": "best"}
+
+
+@pytest.mark.parametrize("more", [{}, NOISY, {"accumulate": 3}], ids=["plain", "noisy", "parts"])
+def test_a_run_stopped_inside_an_epoch_goes_on_as_if_it_had_not_been(
+    embeddings: Path, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """Weights to the bit, and every row of the history. Epochs have 7 or 8 steps; every second one is kept."""
+    args = options(embeddings, tmp_path / "whole", mask=0.5, epochs=3, batch_size=17, checkpoint_every=2, **more)
+    whole = train(args)
+    train_until(dataclasses.replace(args, out=tmp_path / "cut"), 13)
+    assert not (tmp_path / "cut" / "metrics.json").exists()
+    with watching(lambda _: None) as steps:
+        cut = train(TrainArgs(resume=tmp_path / "cut", quiet=True, accelerator="cpu", workers=0))
+    assert 0 < len(steps) < 3 * 8 - 13 + 3, "some steps were taken again, and no more than since the last checkpoint"
+    ours, theirs = (load_file(run / "model.safetensors") for run in (cut, whole))
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+    assert history_of(cut) == history_of(whole)
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in (cut, whole)]
+    assert metrics[0]["levels"] == metrics[1]["levels"]
+    assert metrics[0]["selection"] == metrics[1]["selection"]
+
+
+def test_a_run_goes_on_with_its_own_options_and_with_those_of_the_machine_as_they_are_now(
+    embeddings: Path, tmp_path: Path
+) -> None:
+    train_until(options(embeddings, tmp_path / "run", epochs=3, seed=5, lr=0.2), 1)
+    now = TrainArgs(resume=tmp_path / "run", lr=0.7, epochs=1, quiet=False, workers=3, accelerator="auto", devices=2)
+    args, run, resuming = open_run(now)
+    assert (run.path, resuming) == (tmp_path / "run", True)
+    assert (args.lr, args.epochs, args.seed) == (0.2, 3, 5)
+    assert (args.quiet, args.workers, args.accelerator, args.devices) == (False, 3, "auto", 2)
+
+
+def test_a_run_does_not_go_on_where_its_data_have_changed(embeddings: Path, tmp_path: Path) -> None:
+    train_until(options(embeddings, tmp_path / "run", epochs=3, mask=0.5), 1)
+    with np.load(embeddings) as file:
+        arrays = dict(file)
+    moved = np.where(np.arange(180)[:, None] < 15, arrays["y"][30], arrays["y"])  # half a species is another
+    for changed in ({"train": arrays["train"][::-1]}, {"y": moved}):
+        np.savez(embeddings, **{**arrays, **changed})
+        with pytest.raises(RunError, match="the data has changed since this run was started"):
+            train(TrainArgs(resume=tmp_path / "run", quiet=True, accelerator="cpu"))
+    np.savez(embeddings, **arrays)
+    assert train(TrainArgs(resume=tmp_path / "run", quiet=True, accelerator="cpu")) == tmp_path / "run"
+
+
+@pytest.mark.parametrize(("data", "name"), [("here/birds.npz", "birds-lht-s3"), ("/", "data-lht-s3")])
+def test_a_run_that_is_not_told_where_to_go_is_named_after_data_method_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, run, resuming = open_run(TrainArgs(data, method="lht", seed=3))
+    assert (run.path, resuming) == (Path("runs") / name, False)
+
+
+# ---- what a run tells ----------------------------------------------------------------------------------------------
+
+
+def test_times_and_counts_of_a_run_agree_with_each_other(embeddings: Path, tmp_path: Path) -> None:
+    run = train(options(embeddings, tmp_path / "run", epochs=2, batch_size=40))
+    with (run / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert metrics["train_seconds"] == pytest.approx(sum(float(row["seconds"]) for row in rows))
+    assert metrics["seconds_per_step"] == pytest.approx(metrics["train_seconds"] / 6)
+    for row in rows:
+        assert 120 / float(row["seconds"]) <= float(row["images_per_second"]) < 1e7
+
+
+def test_the_history_of_a_run_is_what_tensorboard_shows(embeddings: Path, tmp_path: Path) -> None:
+    run = train(options(embeddings, tmp_path / "run", epochs=2, track=True))
+    found = event_accumulator.EventAccumulator(str(run / "tensorboard")).Reload()
+    rows = history_of(run)
+    assert set(found.Tags()["scalars"]) == {*rows[0], "seconds", "images_per_second"} - {"epoch"}
+    for name in ("loss", "lr", "train_species"):
+        events = found.Scalars(name)
+        assert [event.step for event in events] == [1, 2]
+        assert [event.value for event in events] == pytest.approx([row[name] for row in rows], rel=1e-6)
 
 
 # ---- a run's own samples -------------------------------------------------------------------------------------------

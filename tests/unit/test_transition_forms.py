@@ -60,12 +60,11 @@ def gradients(value: Tensor, *of: Tensor) -> list[Tensor]:
 
 
 @quick
-@given(tree=hierarchies(), few=st.sampled_from([0, 1000]), gap=st.sampled_from([0.0, 3000.0]), seed=seeds)
-def test_turns_give_the_values_and_gradients_of_the_matrix(tree, few, gap, seed):
+@given(tree=hierarchies(), down=st.booleans(), few=st.sampled_from([0, 1000]), gap=st.sampled_from([0.0, 3000.0]), seed=seeds)
+def test_turns_give_the_values_and_gradients_of_the_matrix(tree, down, few, gap, seed):
     """Samples in turns or all at once, and one of them in log space."""
     rng = np.random.default_rng(seed)
-    left, right, _, log_p, prior = parts(tree, rng, down=False, batch=5)
-    gamma = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+    left, right, gamma, log_p, prior = parts(tree, rng, down=down, batch=5)
     left.data[2] *= gap or 1.0
     weights = normal(rng, len(left), right.shape[1])
     with pytest.MonkeyPatch.context() as patch:
@@ -81,14 +80,24 @@ def test_turns_give_the_values_and_gradients_of_the_matrix(tree, few, gap, seed)
 
 
 @quick
-@given(tree=hierarchies(), down=st.booleans(), rank=st.integers(1, 3), scale=st.sampled_from([0.5, 3.0, 30.0]), seed=seeds)
-def test_tiles_give_the_values_and_gradients_of_the_matrix(tree, down, rank, scale, seed):
+@given(
+    tree=hierarchies(),
+    down=st.booleans(),
+    rank=st.integers(1, 3),
+    scale=st.sampled_from([0.5, 3.0, 30.0]),
+    width=st.sampled_from([1, 32]),
+    seed=seeds,
+)
+def test_tiles_give_the_values_and_gradients_of_the_matrix(tree, down, rank, scale, width, seed):
+    """With one sample at a time, and with several where tiles may be narrow."""
     rng = np.random.default_rng(seed)
     left, right, gamma, log_p, prior = parts(tree, rng, down=down, rank=rank, scale=scale)
     log_t = dense(left, right, gamma, prior)
     weights = normal(rng, len(left), right.shape[1])
     transition = TiledTransition(left, right, gamma, prior, confused=True)
-    found = (transition.propagate(log_p) * weights).sum()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiled, "WIDTH", width)
+        found = (transition.propagate(log_p) * weights).sum()
     expected = (propagate(log_p, log_t) * weights).sum()
     pairs = [(expected, found), *((CONFUSION[kind](log_t), transition.confusion(kind)) for kind in ("entropy", "kl"))]
     for ours, theirs in [*pairs, (sum(a for a, _ in pairs), sum(b for _, b in pairs))]:
@@ -98,12 +107,15 @@ def test_tiles_give_the_values_and_gradients_of_the_matrix(tree, down, rank, sca
     torch.testing.assert_close(transition.log_matrix(), log_t)
 
 
-def test_the_confusion_of_tiles_can_be_had_by_itself():
+@pytest.mark.parametrize("before", [False, True])
+def test_the_confusion_of_tiles_can_be_had_by_itself_and_after_a_step_that_did_without(before):
     rng = np.random.default_rng(0)
-    left, right, gamma, _, prior = parts(random_hierarchy(rng, (9, 4, 2)), rng, down=False)
+    left, right, gamma, log_p, prior = parts(random_hierarchy(rng, (9, 4, 2)), rng, down=False)
     for kind in ("entropy", "kl"):
-        found = TiledTransition(left, right, gamma, prior).confusion(kind)
-        torch.testing.assert_close(found, CONFUSION[kind](dense(left, right, gamma, prior)))
+        transition = TiledTransition(left, right, gamma, prior)
+        if before:
+            transition.propagate(log_p)
+        torch.testing.assert_close(transition.confusion(kind), CONFUSION[kind](dense(left, right, gamma, prior)))
 
 
 @pytest.mark.parametrize("gap", [50.0, 80.0, 120.0, 400.0])
@@ -230,6 +242,10 @@ def test_what_was_left_out_is_in_the_history():
     found = head.scalars()
     assert 0 < found["tail_level2"] <= found["tail_max_level2"] < 1
     assert "tail_level2" not in head.scalars()  # asked for once an epoch, of that epoch
+    tails = [head(torch.randn(5, 6)).transitions[0].tail for _ in range(3)]
+    found = head.scalars()
+    assert found["tail_level2"] == pytest.approx(torch.stack(tails).mean().item(), rel=1e-4)
+    assert found["tail_max_level2"] == pytest.approx(torch.stack(tails).max().item(), rel=1e-4)
     head.eval()
     head(torch.randn(5, 6))
     assert "tail_level2" not in head.scalars()
