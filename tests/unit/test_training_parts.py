@@ -247,7 +247,7 @@ def history_of(run: Path) -> list[dict[str, float]]:
     return [{name: value for name, value in row.items() if name not in ("seconds", "images_per_second")} for row in rows]
 
 
-NOISY = {"input_dropout": 0.3, "mixup": 0.4, "ema": 0.9, "semi": "both", "val": 0.1, "select": "best"}
+NOISY = {"option": ("width=16", "input_dropout=0.3"), "mixup": 0.4, "ema": 0.9, "semi": "both", "val": 0.1, "select": "best"}
 
 
 @pytest.mark.parametrize("more", [{}, NOISY, {"accumulate": 3}], ids=["plain", "noisy", "parts"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from torchlht.heads.transition import low_rank, truncated
+from torchlht.heads.transition import core, truncated
 from torchlht.heads.transition.core import Prior, sum_children, underflown
 from torchlht.heads.transition.networks import create_transition
 from torchlht.heads.transition.truncated import Columns, TruncatedTransition
@@ -50,7 +50,7 @@ def test_sums_are_too_small_only_near_the_end_of_their_type(dtype: torch.dtype) 
 @pytest.mark.parametrize("form", ["plain", "tiled", "truncated"])
 def test_a_batch_without_samples_goes_through_every_form(monkeypatch: pytest.MonkeyPatch, form: str, small: int) -> None:
     """A process may have no share of a batch; its gradients are zeros."""
-    monkeypatch.setattr(low_rank, "SMALL", small)
+    monkeypatch.setattr(core, "SMALL", small)
     tree = random_hierarchy(np.random.default_rng(0), (300, 7))
     net = create_transition("low_rank", 4, tree, 0, form=form)
     found = net(torch.zeros(0, 4)).propagate(torch.zeros(0, 300))
@@ -98,8 +98,8 @@ def truncated_transition(*, bias: bool = True) -> TruncatedTransition:
     rng = np.random.default_rng(0)
     tree = random_hierarchy(rng, (40, 6))
     layer = torch.nn.Linear(4, 2 * 40, bias=bias).double()
-    parents = torch.from_numpy(tree.parents[0].copy())
-    return TruncatedTransition(normal(rng, 3, 4), layer, normal(rng, 3, 6, 2), torch.tensor(1.5), parents, Columns(3))
+    prior = Prior.of(torch.from_numpy(tree.parents[0].copy()), torch.arange(40), 40)
+    return TruncatedTransition(normal(rng, 3, 4), layer, normal(rng, 3, 6, 2), torch.tensor(1.5), prior, Columns(3))
 
 
 def test_nobody_needs_to_be_told_what_was_left_out() -> None:
