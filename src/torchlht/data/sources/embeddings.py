@@ -115,8 +115,7 @@ def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], pa
         found[child] = both[first, k + 1]
         for orphan in np.flatnonzero(found < 0).tolist():
             raise DataError(
-                f"{path}: no row tells the {names[k + 1]} of the {names[k]} {classes[k][orphan]!r}; "
-                "pass `hierarchy=FILE`"
+                f"{path}: no row tells the {names[k + 1]} of the {names[k]} {classes[k][orphan]!r}; pass `hierarchy=FILE`"
             )
         parents.append(found)
     return parents

@@ -176,9 +176,7 @@ def _from_index(folder: Path, files: list[Path] | None) -> list[Shard]:
             raise KeyError(listed["format"])
         shards = [Shard(**entry) for entry in listed["shards"]]
     except (ValueError, KeyError, TypeError):
-        raise DataError(
-            f"{place}: not an index written by lht data pack; remove it to scan the shards instead"
-        ) from None
+        raise DataError(f"{place}: not an index written by lht data pack; remove it to scan the shards instead") from None
     if files is not None:
         by_name = {shard.file: shard for shard in shards}
         if strange := [file.name for file in files if file.name not in by_name]:

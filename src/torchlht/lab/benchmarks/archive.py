@@ -82,7 +82,7 @@ def read_pairs(file: Path) -> dict[str, str]:
             continue
         words = line.split(maxsplit=1)
         if len(words) < 2:
-            raise DataError(f"{file} line {number}: {line.strip()!r} has only one word; expected a number or name, then its value")
+            raise DataError(f"{file} line {number}: {line.strip()!r} has one word; expected a number or name, then its value")
         if words[0] in pairs:
             raise DataError(f"{file} line {number}: {words[0]!r} appears twice")
         pairs[words[0]] = words[1].strip()

@@ -39,7 +39,7 @@ class Benchmark:
         where: its official home, in words and with its address.
         levels: names of its levels, coarse → fine.
         sizes: how many classes each level has, fine first.
-        splits: how many pictures each split has, or several possible numbers if there are several editions; under `all`, the total.
+        splits: how many pictures each split has, or the numbers of several editions; under `all`, the total.
         read: reads the archive in a folder.
         trees: the trees it offers.
         modes: the perturbations it offers, one of which must be chosen.

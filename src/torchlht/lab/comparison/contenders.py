@@ -76,7 +76,7 @@ def check_everyones(pairs: Sequence[str], contenders: Sequence[Contender]) -> No
     """Raise ConfigError for an option that no contender has."""
     for pair in pairs:
         if not any(pair in contender.option for contender in contenders):
-            raise ConfigError(f"`option={pair}`: none of these methods has this option; lht methods NAME lists the options of one")
+            raise ConfigError(f"`option={pair}`: none of these methods has this option; lht methods NAME lists those of one")
 
 
 def run_name(label: str, mask: float, seed: int, candidate: int | None = None) -> str:

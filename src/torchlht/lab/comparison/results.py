@@ -87,7 +87,7 @@ class Comparison:
         return self.values.get((method, mask, level or self.levels[-1], column), {})
 
     def at(self, mask: float, *, rules: bool = False) -> list[str]:
-        """The methods that have results at a mask, the best at the finest level last; with `rules`, those under a rule, such as "lht + crm"."""
+        """The methods with results at a mask, the best at the finest level last; with `rules`, those such as "lht + crm"."""
         present = [m for m in self.methods if self.get(m, mask, ACCURACY.name) and (RULE in m) == rules]
         return sorted(present, key=lambda m: ACCURACY.goodness(mean(self.get(m, mask, ACCURACY.name))))
 

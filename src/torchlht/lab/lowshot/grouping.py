@@ -34,7 +34,7 @@ def words(name: str) -> list[str]:
 
 
 def _humps(run: str) -> Iterator[str]:
-    """Parts of a run of letters: a part starts with a capital after a small letter, or with the last of several capitals before one."""
+    """Parts of a run of letters, which start with a capital after a small letter, or with the last capital before one."""
     start = 0
     for i in range(1, len(run)):
         after_small = run[i].isupper() and not run[i - 1].isupper()
@@ -241,7 +241,7 @@ def restrict(tree: Hierarchy, names: Collection[str]) -> Hierarchy:
 
 
 def kmeans(x: Floats, k: int, *, seed: int = 0, restarts: int = RESTARTS) -> Ints:
-    """(n,) the group of each row, none of the k empty: the best of several starts, by squared distances to centres."""
+    """(n,) the group of each row; no group is empty. The best of several starts, by squared distances to centres."""
     x = compact(x)
     best, least = np.zeros(len(x), dtype=np.int64), np.inf
     for restart in range(restarts):
@@ -253,7 +253,7 @@ def kmeans(x: Floats, k: int, *, seed: int = 0, restarts: int = RESTARTS) -> Int
 
 
 def compact(x: Floats) -> Floats:
-    """Rows with the same distances in no more dimensions than there are rows."""
+    """Rows with the same distances, in at most as many dimensions as rows."""
     if x.shape[1] <= len(x):
         return x
     triangle: Floats = np.asarray(np.linalg.qr(x.T, mode="r"))
@@ -261,20 +261,20 @@ def compact(x: Floats) -> Floats:
 
 
 def start(x: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """(k, d) different rows as centres: each drawn with the square of its distance to the nearest before it (k-means++)."""
+    """(k, d) distinct rows as centres, drawn in proportion to the squared distance to the nearest earlier one (k-means++)."""
     chosen = [int(rng.integers(len(x)))]
     nearest = squared_distances(x, x[chosen])[:, 0]
     while len(chosen) < k:
         nearest[chosen] = 0
         left = np.setdiff1d(np.arange(len(x)), chosen)
-        weights = nearest[left] if nearest[left].sum() > 0 else np.ones(len(left))  # all others lie on centres
+        weights = nearest[left] if nearest[left].sum() > 0 else np.ones(len(left))  # all others equal a centre
         chosen.append(int(rng.choice(left, p=weights / weights.sum())))
         nearest = np.minimum(nearest, squared_distances(x, x[chosen[-1:]])[:, 0])
     return x[chosen]
 
 
 def improve(x: Floats, centres: Floats) -> Ints:
-    """Rows to their nearest centres and centres to the means of their rows, in turns, until nothing moves."""
+    """Move rows to their nearest centres and centres to the means of their rows, in turns, until nothing changes."""
     before = np.full(len(x), -1)
     for _ in range(ROUNDS):
         groups = assign(x, centres)
@@ -285,9 +285,9 @@ def improve(x: Floats, centres: Floats) -> Ints:
 
 
 def assign(x: Floats, centres: Floats) -> Ints:
-    """(n,) the nearest centre of each row; one that no row is nearest to takes the row that is farthest from its own.
+    """(n,) the nearest centre of each row. A centre without rows takes the row that is farthest from its own.
 
-    Of groups of a single row none is taken, or they would be empty in turn.
+    Groups of a single row keep it, or they would become empty.
     """
     distances = squared_distances(x, centres)
     groups: Ints = distances.argmin(axis=1)

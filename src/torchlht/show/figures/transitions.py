@@ -1,6 +1,6 @@
 """The learned transitions next to the tree: column j shows where class j goes one level up.
 
-The step from the finest level, species, to the next, family, is T² here, as in the paper's formulas; the paper's figure calls it T¹.
+The step from the finest level, species, to the next, family, is T² here, as in the paper's formulas; its figure calls it T¹.
 """
 
 from __future__ import annotations

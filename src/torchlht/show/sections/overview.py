@@ -72,16 +72,14 @@ def cautions(subject: Subject) -> list[str]:
     """Warnings to read before the figures."""
     ours, found = subject.ours, []
     if ours.split in ("train", "all"):
-        found.append("It was trained on some or all of these samples: the figures show how well it remembers, not how good it is.")
+        found.append("It was trained on some of these samples: the figures show how well it remembers, not how good it is.")
     if ours.split == "val" and ours.args.select == "best":
         found.append("The epoch was chosen on these samples, so the figures are slightly too good.")
     if ours.split in ("val", "all") and ours.calibrated:
         found.append("Its calibration was fitted to validation samples, and these are among the samples here.")
     found += [_against(one, ours) for one in subject.runs[1:]]
     if len(subject.runs) > 1:
-        found.append(
-            "This is one run each: use lht compare to find out whether a difference exceeds the noise of seeds."
-        )
+        found.append("This is one run each: use lht compare to find out whether a difference exceeds the noise of seeds.")
     return found
 
 
