@@ -5,7 +5,7 @@
 >>> head = torchlht.LHTHead(in_features=2048, hierarchy=tree)     # on any network's features
 >>> torchlht.load("runs/birds").predict("beach.jpg")              # or use a run of `lht train`
 
-Names are imported when they are first used, so that the command line answers at once.
+Names are imported on first use, so that the command line starts fast.
 """
 
 from __future__ import annotations

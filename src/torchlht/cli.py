@@ -1,4 +1,4 @@
-"""The command line: finds every command of `torchlht.commands`. Nothing heavy is imported until its options are right."""
+"""The command line: finds every command in `torchlht.commands`. Heavy imports wait until the options are checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchlht.heads.method import Option
 
 
-for _file in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):  # each enters what it holds
+for _file in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):  # each registers its commands
     importlib.import_module(_file.name)
 
 
@@ -48,17 +48,17 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
 
 
 def asked_method(words: Sequence[str]) -> str | None:
-    """What --method says."""
+    """The value of --method, or None."""
     joined = "\n".join(words)
     found = re.search(r"^--method[=\n](\S+)$", joined, re.MULTILINE)
     return found[1] if found else None
 
 
 def method_flags(arguments: Sequence[str], fields: Set[str]) -> tuple[list[str], list[str]]:
-    """Arguments without the flags of methods' options, and these as NAME=VALUE: --gamma 1 and --no-bias as gamma=1, bias=false.
+    """Arguments without flags of methods' options, and these as NAME=VALUE: --gamma 1 and --no-bias as gamma=1, bias=false.
 
     Args:
-        arguments: of a command.
+        arguments: arguments of a command.
         fields: the command's own options.
     """
     words, rest, pairs = list(arguments), [], []
@@ -80,7 +80,7 @@ def method_flags(arguments: Sequence[str], fields: Set[str]) -> tuple[list[str],
 
 
 def flagged_option(name: str, method: str) -> tuple[Option | None, bool]:
-    """The option of a method, or else of any other, that a flag names, and whether it starts with no_."""
+    """The option that a flag names, of this method or else of any other, and whether it starts with no_."""
     from torchlht.heads.method import list_methods, options_of
 
     for one in (method, *list_methods()):
@@ -125,7 +125,7 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`lht`: run a command. Exit code 2 and one sentence for a mistake of the user's."""
+    """`lht`: run a command. A user's mistake gives exit code 2 and one sentence."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.notes.print(f"lht: {error.in_flags}", soft_wrap=True)
         raise SystemExit(2) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as `| head`, has stopped
     except KeyboardInterrupt:
-        console.notes.print("lht: interrupted; lht train --resume RUN goes on with a run, and lht compare … --resume")
+        console.notes.print("lht: interrupted; continue with lht train --resume RUN, or lht compare … --resume")
         raise SystemExit(130) from None

@@ -1,4 +1,4 @@
-"""What people see while something runs: results, remarks, bars and counts. Readable when piped to a file."""
+"""Output while something runs: results, notes, progress bars. Readable when piped to a file."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-# No markup: a class may be called [anything].
+# No markup: a class name may contain [brackets].
 out = Console(highlight=False, markup=False)
 notes = Console(stderr=True, highlight=False, markup=False)
 
 
 def say(what: RenderableType) -> None:
-    """Print a result. Sentences are not broken into lines: the terminal does that, and a file should not have it done."""
+    """Print a result. Sentences are not wrapped: a terminal wraps them itself, and files stay unwrapped."""
     out.print(what, soft_wrap=isinstance(what, str))
 
 
 def percent(value: float | None) -> str:
-    """A fraction as people read it: 0.941 → "94.1"; a dash where there is nothing."""
+    """A fraction in percent: 0.941 → "94.1"; a dash for None."""
     return "–" if value is None else f"{100 * value:.1f}"
 
 
@@ -54,12 +54,12 @@ class EpochView:
         self.bar.update(self.task, advance=1, epoch=epoch)
 
     def say(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Print a line."""
         if self.lines or self.live:
             notes.print(text, soft_wrap=True)
 
     def epoch(self, epoch: int, text: str) -> None:
-        """An epoch is over; `text` says how it went."""
+        """Report a finished epoch; `text` is its summary."""
         self.bar.update(self.task, description=text, epoch=min(epoch + 1, self.epochs))
         if self.lines:
             notes.print(f"epoch {epoch}/{self.epochs}  {text}", soft_wrap=True)
@@ -83,14 +83,14 @@ class GridView:
         self.task = self.bar.add_task("", total=total)
 
     def skip(self, n: int) -> None:
-        """So many were finished already."""
+        """Report runs that were already finished."""
         if n:
             self.skipped += n
             self.bar.update(self.task, advance=n)
             notes.print(f"{plural(n, 'run')} finished before", soft_wrap=True)
 
     def finished(self, text: str) -> None:
-        """One more is finished; `text` says how it went."""
+        """Report one more finished run; `text` is its summary."""
         self.done += 1
         left = (time.monotonic() - self.started) / self.done * (self.total - self.skipped - self.done)
         soon = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
@@ -106,14 +106,14 @@ class GridView:
 
 
 def note(text: str, *, quiet: bool) -> None:
-    """A remark on stderr, unless quiet."""
+    """Print a note to stderr, unless quiet."""
     if not quiet:
         notes.print(text, soft_wrap=True)
 
 
 @contextmanager
 def counting(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar for one long count; gives a function (done, total). In a file, a line for every tenth."""
+    """Context: a progress bar for one long count; yields a function (done, total). In a file, a line for every tenth."""
     live = notes.is_terminal and not quiet
     columns = (TextColumn(what), BarColumn(24), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), TimeElapsedColumn())
     started, tenth = time.monotonic(), 0

@@ -2,13 +2,13 @@
 
     LHTError
     ├── HierarchyError      the tree of classes is faulty; carries every fault found, not only the first
-    ├── DataError           a file, picture, row or array cannot be used as it is
-    ├── ConfigError         an option, or a combination of options, makes no sense
+    ├── DataError           a file, picture, row or array cannot be used
+    ├── ConfigError         an option, or a combination of options, is invalid
     ├── RunError            a run directory is missing, incomplete or in the way
-    ├── BackboneError       a backbone is unknown or its weights cannot be had
+    ├── BackboneError       a backbone is unknown or its weights cannot be downloaded
     └── MissingExtraError   an optional package is not installed
 
-Each message says what is wrong, where, and what to do about it. It names an option by its field, in backquotes.
+Each message tells what is wrong, where, and what to do. It names an option by its field, in backquotes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ OPTION = re.compile(r"`(\w+(?:=[^`]*)?)`")
 
 
 def as_flag(option: str) -> str:
-    """An option as the command line has it: `mask_levels`, `select=best` or `pretrained=False` with two dashes."""
+    """An option as a flag: `mask_levels`, `select=best` or `pretrained=False` with two dashes."""
     name, equals, value = option.partition("=")
     name = name.replace("_", "-")
     return f"--no-{name}" if value == "False" else f"--{name}{equals and ' '}{value}"
 
 
 class LHTError(Exception):
-    """Base of every error that is the user's to mend.
+    """Base of every error that the user can fix.
 
     >>> error = LHTError("`mask_levels` is 0: hide at least 1 level")
     >>> str(error), error.in_flags
@@ -68,11 +68,11 @@ class DataError(LHTError):
 
 
 class ConfigError(LHTError):
-    """Raised when an option has no sensible meaning, such as a mask of 1.5 or an unknown method."""
+    """Raised when an option is invalid, such as a mask of 1.5 or an unknown method."""
 
 
 class DivergedError(LHTError):
-    """Raised when a loss stops being a number."""
+    """Raised when a loss becomes NaN or infinite."""
 
 
 class RunError(LHTError):
@@ -80,7 +80,7 @@ class RunError(LHTError):
 
 
 class BackboneError(LHTError):
-    """Raised when a backbone's name is unknown or its weights cannot be fetched."""
+    """Raised when a backbone's name is unknown or its weights cannot be downloaded."""
 
 
 class MissingExtraError(LHTError):

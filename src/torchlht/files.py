@@ -1,4 +1,4 @@
-"""Writing so that nothing is ever half-written: write beside, then rename. And where caches live."""
+"""Writing files completely or not at all: write a temporary file, then rename it. And the cache directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; it takes `path`'s place when the block ends well, and goes away when not."""
+    """Yield a temporary path next to `path`. It replaces `path` when the block succeeds, and is removed when it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(handle)
@@ -35,23 +35,23 @@ def _umask() -> int:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file completely or not at all."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Write JSON whole or not at all."""
+    """Write JSON completely or not at all."""
     write_text(path, json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_yaml(path: Path, value: Any) -> None:
-    """Write YAML whole or not at all, in the order given."""
+    """Write YAML completely or not at all, in the order given."""
     write_text(path, yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 
 def cache_dir() -> Path:
-    """Where features, image checks and the drawn birds are kept: $LHT_CACHE, or torchlht in the user's cache directory."""
+    """The directory for features, image checks and the drawn birds: $LHT_CACHE, or torchlht in the user's cache directory."""
     if chosen := os.environ.get("LHT_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "torchlht"

@@ -1,4 +1,4 @@
-"""What installed packages add to this one, by entry points: the lab its datasets, and others in the same way theirs.
+"""Plugins: what installed packages add through entry points, as the lab does with its datasets.
 
 [project.entry-points."torchlht.datasets"]
 mine = "my_package:DATASETS"
@@ -15,10 +15,10 @@ from torchlht.errors import LHTError
 
 @functools.cache
 def plugins(group: str) -> dict[str, Any]:
-    """What is offered under a group, by the names of the entries, sorted; imported when it is first asked for.
+    """The plugins of a group by name, sorted; imported on first use.
 
     Raises:
-        LHTError: when one cannot be imported, with its name and the package it is from.
+        LHTError: when one cannot be imported; it names the entry and its package.
     """
     found: dict[str, Any] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
@@ -28,6 +28,6 @@ def plugins(group: str) -> dict[str, Any]:
             package = f"of {entry.dist.name}" if entry.dist else ""
             raise LHTError(
                 f"{group}: {entry.name} {package} ({entry.value}) cannot be imported ({type(error).__name__}: {error}); "
-                "mend, update or uninstall that package"
+                "repair, update or uninstall that package"
             ) from error
     return found

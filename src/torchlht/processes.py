@@ -1,13 +1,13 @@
 """Several processes that train as one: counts and statistics over the samples of all of them.
 
-DDP averages gradients over processes. A loss that is a sum over samples divided by a count is therefore divided, in each
-process, by the count of all processes over their number: the average of these losses is what one process with all samples has.
+DDP averages gradients over processes. So a loss that is a sum over samples divided by a count is divided, in each
+process, by the count of all processes over their number: the average of these losses equals that of a single process.
 
     process 0:  S₀ / (N / 2)  ┐
                               ├─ mean ─►  (S₀ + S₁) / N,   N = N₀ + N₁
     process 1:  S₁ / (N / 2)  ┘
 
-It holds inside of `together` only, where every process takes part; anywhere else a process counts for itself.
+This holds only inside `together`, where every process takes part; elsewhere each process counts by itself.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch import Tensor
 
 
 class Tally:
-    """Counts that the losses of a step divide by, when the step is made of several parts (`--accumulate`).
+    """Divisors of the losses of a step that has several parts (`--accumulate`).
 
-    A part has to know the counts of all parts, so they are added up before the first one. Losses ask for their counts in the
+    A part needs the counts of all parts, so they are added up before the first one. Losses ask for their counts in the
     same order every time.
     """
 
@@ -33,11 +33,11 @@ class Tally:
         self._at, self._open = 0, True
 
     def begin(self) -> None:
-        """The next part, or the first."""
+        """Start the first or next part."""
         self._at = 0
 
     def close(self) -> None:
-        """All parts are counted; from now on `ask` gives their sums, over all processes."""
+        """All parts are counted: from now on `ask` returns their sums over all processes."""
         self._counts = [everywhere(count) for count in self._counts]
         self._open = False
 
@@ -45,7 +45,7 @@ class Tally:
         """The count over all parts; before `close`, this part's."""
         if self._open and self._at == len(self._counts):
             self._counts.append(torch.zeros_like(count))
-        place = self._at % len(self._counts)  # a mixture of samples asks twice
+        place = self._at % len(self._counts)  # mixup asks twice
         self._at += 1
         if self._open:
             self._counts[place] = self._counts[place] + count
@@ -60,10 +60,10 @@ _tally: Tally | None = None
 
 @contextmanager
 def together(tally: Tally | None = None) -> Iterator[None]:
-    """Inside, losses and BatchNorm are those of the samples of all processes, each of which has to come here.
+    """Context: losses and BatchNorm use the samples of all processes, each of which must enter.
 
     Args:
-        tally: what counts are added up in or taken from, when a step has several parts.
+        tally: collects or returns the counts, if a step has several parts.
     """
     global _sharing, _tally
     before = _sharing, _tally
@@ -75,12 +75,12 @@ def together(tally: Tally | None = None) -> Iterator[None]:
 
 
 def world() -> int:
-    """How many processes share what is computed here: 1 outside of `together`."""
+    """The number of processes that compute together: 1 outside `together`."""
     return dist.get_world_size() if _sharing and dist.is_available() and dist.is_initialized() else 1
 
 
 def shared_count(count: Tensor, least: float = 1.0) -> Tensor:
-    """What a sum over this process's samples is divided by, where one process alone would divide by `count`.
+    """The divisor for a sum over this process's samples, where a single process would divide by `count`.
 
     Args:
         count: a number of samples, or the sum of their weights; without gradient.
@@ -108,7 +108,7 @@ def everywhere(value: Tensor) -> Tensor:
 
 
 def summed(value: Tensor) -> Tensor:
-    """Sum over all processes, with gradient: what one process does to the sum concerns all."""
+    """Sum over all processes, with gradient, which all processes share."""
     found: Tensor = _Sum.apply(value)
     return found
 
@@ -128,7 +128,7 @@ class _Sum(torch.autograd.Function):
 
 
 def of_all(value: Tensor, device: torch.device) -> list[Tensor]:
-    """The values of all processes, in their order; of this one alone when there is no other."""
+    """The values of all processes, in order; only this one's if there are no others."""
     if not (dist.is_available() and dist.is_initialized()):
         return [value]
     found = [torch.empty_like(value, device=device) for _ in range(dist.get_world_size())]

@@ -1,4 +1,4 @@
-"""The words that options are given in, in one place that is quick to import: `lht --help` should not wait for torch."""
+"""The words that options accept, in one file that is fast to import: `lht --help` should not wait for torch."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ PresetName = Literal["default", "paper"]
 
 
 def kind_of(hint: Any) -> tuple[Any, bool]:
-    """What a type hint asks for, bool, int, float, str or a Literal, and whether None will do as well."""
+    """The type of a hint, bool, int, float, str or a Literal, and whether it allows None."""
     if get_origin(hint) is Literal or type(None) not in get_args(hint):
         return hint, False
     return next(kind for kind in get_args(hint) if kind is not type(None)), True
 
 
 def check_word(name: str, value: Any, hint: Any) -> None:
-    """Raise ConfigError, with the nearest word, unless `value` is one of the words of a Literal, where the hint is one."""
+    """Raise ConfigError, with the nearest word, if the hint is a Literal and `value` is not one of its words."""
     kind, optional = kind_of(hint)
     if get_origin(kind) is Literal and value not in get_args(kind) and not (optional and value is None):
         raise ConfigError(f"unknown {name} {value!r}: {suggestion(str(value), get_args(kind))}")
 
 
 def parse_value(name: str, of: str, text: str, hint: Any) -> Any:
-    """The value of option `name` of something, from text, by its type hint; `none` where that may be. Raises ConfigError."""
+    """Parse the value of option `name` of `of` by its type hint; `none` if the hint allows it. Raises ConfigError."""
     kind, optional = kind_of(hint)
     if optional and text.lower() == "none":
         return None

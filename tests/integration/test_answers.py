@@ -108,7 +108,7 @@ def test_only_some_classes_are_possible(run: Path, embeddings: Path, tmp_path: P
     found = json.loads(capsys.readouterr().out)
     assert all(one["levels"][0]["probability"] == pytest.approx(1) for one in found)
     assert "did you mean Auks" in refused([*arguments, "--only", "Auk"], capsys)
-    assert "promises nothing" in refused([*arguments, "--only", "Auks", "--risk", "0.1"], capsys)
+    assert "cannot be promised with only" in refused([*arguments, "--only", "Auks", "--risk", "0.1"], capsys)
 
 
 def test_a_run_without_validation_samples_says_what_it_lacks(embeddings: Path, tmp_path: Path, capsys) -> None:
@@ -135,7 +135,7 @@ def test_folds_calibrate_without_losing_labels(embeddings: Path, tmp_path: Path,
     assert "at least 2" in refused(["calibrate", str(run), "--folds", "1"], capsys)
     assert "without DATA" in refused(["calibrate", str(run), str(embeddings), "--folds", "3"], capsys)
     own = train(quick(embeddings, tmp_path / "own", epochs=1, option={"width": 24}))
-    assert "validation samples of its own" in refused(["calibrate", str(own), "--folds", "3"], capsys)
+    assert "has its own validation samples" in refused(["calibrate", str(own), "--folds", "3"], capsys)
 
 
 @pytest.mark.parametrize("method", ["c-hmcnn", "hiclass"])

@@ -453,7 +453,7 @@ def test_everything_the_birds_lack_is_told_at_once(cub: Path, tmp_path: Path) ->
         ),
         ("images.txt", "17 009", "16 009", r"images\.txt line 17: '16' appears twice"),
         ("images.txt", "\n17 009", "\n17\n18 009", r"images\.txt line 17: '17' has one word"),
-        ("images.txt", "_0001_801.jpg", "_0001_999.jpg", r"1 of 400 pictures are not there, the first is .*_0001_999\.jpg"),
+        ("images.txt", "_0001_801.jpg", "_0001_999.jpg", r"1 of 400 pictures are missing, the first is .*_0001_999\.jpg"),
     ],
 )
 def test_each_fault_of_the_birds_is_told(
@@ -507,9 +507,14 @@ def test_aircraft_are_read_from_any_of_their_folders(aircraft: Path, small_aircr
             r"images_family_test\.txt picture 2000001: model '1-320 y 1/B' is under 'Family 2' here but under 'Family 1' else",
         ),
         ("images_manufacturer_test.txt", " Maker 1\n", " Maker 2\n", r"family 'Family 1' is under 'Maker 2' here but under"),
-        ("variants.txt", "1-320 y 1/B\n", "", r"variants\.txt: '1-320 y 1/B' is not listed, but pictures are labelled so"),
-        ("families.txt", "Family 1\n", "Family 1\nFamily 1b\n", r"families\.txt: 'Family 1b' is listed, but no picture is"),
-        ("images_variant_trainval.txt", "1025795 ", "1 ", r"nothing about picture 1.*trainval\.txt; FGVC-Aircraft is had from"),
+        ("variants.txt", "1-320 y 1/B\n", "", r"variants\.txt: '1-320 y 1/B' is not listed, but pictures have this label"),
+        (
+            "families.txt",
+            "Family 1\n",
+            "Family 1\nFamily 1b\n",
+            r"families\.txt: 'Family 1b' is listed, but no picture has this label",
+        ),
+        ("images_variant_trainval.txt", "1025795 ", "1 ", r"nothing about picture 1.*trainval\.txt; get FGVC-Aircraft from"),
     ],
 )
 def test_each_fault_of_the_aircraft_is_told(
@@ -652,7 +657,7 @@ def test_cars_without_the_labels_of_the_test_pictures_are_told_so(small_cars: No
     with pytest.raises(DataError, match=r"withlabels\.mat: its annotations have no class \(a list without labels"):
         prepare_benchmark("cars", root)
     labelled.write_bytes(b"MATLAB 5.0 MAT-file" + b"\0" * 200)
-    with pytest.raises(DataError, match=r"withlabels\.mat: not a MATLAB file that can be read"):
+    with pytest.raises(DataError, match=r"withlabels\.mat: not a readable MATLAB file"):
         prepare_benchmark("cars", root)
     save_mat(labelled, other=1)
     with pytest.raises(DataError, match=r"withlabels\.mat: holds no annotations"):
@@ -666,7 +671,7 @@ def test_cars_without_the_labels_of_the_test_pictures_are_told_so(small_cars: No
 
 def test_a_car_nobody_knows_is_told(small_cars: None, tmp_path: Path) -> None:
     names = car_names()
-    with pytest.raises(DataError, match=r"cars_annos\.mat: 'Trabant 601 1964' is none of the 196 models"):
+    with pytest.raises(DataError, match=r"cars_annos\.mat: 'Trabant 601 1964' is not one of the 196 known models"):
         prepare_benchmark("cars", make_old_cars(tmp_path / "a", [*names[:-1], "Trabant 601 1964"]))
     with pytest.raises(DataError, match=r"cars_annos\.mat: class 196 of 195"):
         prepare_benchmark("cars", make_old_cars(tmp_path / "b", names[:-1]))
@@ -834,9 +839,9 @@ def test_superclasses_are_those_of_the_archive_and_pictures_are_told_by_number(c
 
 def test_a_file_that_is_not_the_official_one_is_told_before_anything_in_it_is_run(cifar: Path, monkeypatch) -> None:
     monkeypatch.setattr(CIFAR100, "train_list", [["train", "16019d7e3df5f24257cddd939b257f8d"]])
-    with pytest.raises(DataError, match=r"train: not the official file, or a part of it only; unpack the archive again; CIFAR"):
+    with pytest.raises(DataError, match=r"train: not the official file, or incomplete; unpack the archive again; get CIFAR"):
         prepare_benchmark("cifar100", cifar)
-    with pytest.raises(pickle.UnpicklingError, match=r"posix\.system is no part of an array"):
+    with pytest.raises(pickle.UnpicklingError, match=r"posix\.system is not part of an array"):
         PlainUnpickler(io.BytesIO(b"cposix\nsystem\n(S'true'\ntR.")).load()
 
 
@@ -885,7 +890,7 @@ def test_each_fault_of_the_articles_is_told(fashion: Path) -> None:
 
 def test_too_short_a_file_of_pictures_is_told(fashion: Path) -> None:
     (fashion / "FashionMNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(struct.pack(">iiii", 0x803, 30, 28, 28) + b"\0")
-    with pytest.raises(DataError, match="train-images-idx3-ubyte: not the official file, or a part of it only"):
+    with pytest.raises(DataError, match="train-images-idx3-ubyte: not the official file, or incomplete"):
         prepare_benchmark("fashion-mnist", fashion)
 
 
@@ -910,7 +915,7 @@ def test_namesakes_under_namesakes_are_told_apart() -> None:
     assert tree.sizes == (2, 2, 2, 2, 1, 1, 1)
     assert tree.classes[1:4] == (("G (F (O))", "G (F (Q))"), ("F (O)", "F (Q)"), ("O", "Q"))
     assert names == (2, 1, 1, 2, 1, 1, 1)
-    with pytest.raises(DataError, match="two folders are of the same species"):
+    with pytest.raises(DataError, match="two folders hold the same species"):
         taxa(["0_K_P_C_O_F_G_x", "1_K_P_C_O_F_G_x"])
 
 
@@ -920,7 +925,7 @@ def test_the_smaller_edition_will_do_and_wrong_folders_are_told(expect, tmp_path
     prepare_benchmark("inat2021", root)
     assert Counter(read_data("inat2021").split) == {"train": 15, "test": 5}
     (root / "2021_valid" / f"00004_{TAXA[4]}").rename(root / "2021_valid" / f"00004_{TAXA[4]}x")
-    with pytest.raises(DataError, match=r"00004_.*_vulgaris is in one of 2021_train_mini and 2021_valid only"):
+    with pytest.raises(DataError, match=r"00004_.*_vulgaris is in only one of 2021_train_mini and 2021_valid"):
         prepare_benchmark("inat2021", root)
     (root / "2021_valid" / "00005_Plantae").mkdir()
     with pytest.raises(DataError, match=r"2021_valid: Unexpected category name 00005_Plantae, wrong number of pieces; iNat"):
@@ -956,10 +961,10 @@ def test_addresses_that_name_nothing_are_told(fashion: Path, tmp_path: Path) -> 
     file = fashion / "FashionMNIST" / "raw" / "t10k-images-idx3-ubyte"
     write(tmp_path / "plain")
     cases = {
-        Path(f"{file}#10"): "no picture 10; it holds 10",
+        Path(f"{file}#10"): "no picture 10; it holds only 10",
         Path(f"{file}#-1"): "no such file",
         tmp_path / "nothing#1": "no such file",
-        tmp_path / "plain#1": r"not a file of pictures of CIFAR-100 \(cifar-100-python\) or Fashion-MNIST",
+        tmp_path / "plain#1": r"not a picture file of CIFAR-100 \(cifar-100-python\) or Fashion-MNIST",
     }
     assert len(find_problems([picture_at(case) for case in cases])) == len(cases)
     for path, told in cases.items():
@@ -1026,7 +1031,7 @@ def test_what_comes_next_is_a_command_that_is_understood(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["cub", "--root", "nowhere"], "nowhere: no such folder; Caltech-UCSD Birds-200-2011 is had from Caltech, https://"),
+        (["cub", "--root", "nowhere"], "nowhere: no such folder; get Caltech-UCSD Birds-200-2011 from Caltech, https://"),
         (["cub"], "lht data prepare cub needs --root DIR; Caltech-UCSD"),
         (["birds", "--root", "."], "unknown benchmark 'birds'"),
         (["cars", "--root", ".", "--mode", "renamed"], "--mode is renamed"),

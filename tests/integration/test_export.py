@@ -198,7 +198,7 @@ def test_the_command_says_one_line_and_the_next_step(tmp_path: Path, capfd: pyte
     out, err = capfd.readouterr()
     first, second = out.splitlines()
     file = tmp_path / "birds.onnx"
-    assert first.startswith(f"{file} · 0.1 MB · Überart 2 › family 4 › linear 9 · probabilities as in the run to ")
+    assert first.startswith(f"{file} · 0.1 MB · Überart 2 › family 4 › linear 9 · probabilities agree with the run to ")
     assert first.endswith("· calibrated · threshold 0.9 (confidence 0.9)")
     assert second == f"next: lht predict {file} FILE.npz"
     assert err == ""
@@ -319,8 +319,8 @@ def test_the_example_answers_as_the_run_does_for_pictures(bare: Path, pictures_c
     ("arguments", "message"),
     [
         (["export", "nowhere"], "lht: nowhere: no such run directory"),
-        (["export", "run", "--risk", "0.05"], "lht: --risk needs a run that was calibrated"),
-        (["export", "run", "--out", "a.pt2"], "lht: --out is a.pt2: a name that ends in .onnx"),
+        (["export", "run", "--risk", "0.05"], "lht: --risk needs a calibrated run"),
+        (["export", "run", "--out", "a.pt2"], "lht: --out is a.pt2: its name must end in .onnx"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(
@@ -351,5 +351,5 @@ def test_wrong_inputs_to_an_exported_model_are_the_users_to_mend(cases: Callable
 def test_a_truncated_file_is_not_read(cases: Callable[[str], Case], tmp_path: Path):
     half = tmp_path / "half.onnx"
     half.write_bytes(cases("lht").file.read_bytes()[:5000])
-    with pytest.raises(RunError, match=r"half.onnx: not an ONNX file that can be read"):
+    with pytest.raises(RunError, match=r"half.onnx: not a readable ONNX file"):
         read_exported(half)

@@ -575,7 +575,7 @@ def test_attributes_that_cannot_be_read(tmp_path, rows, message):
 def test_attributes_that_are_not_there(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read_class_attributes(tmp_path)
-    with pytest.raises(DataError, match="has no direction"):
+    with pytest.raises(DataError, match="cannot be compared"):
         cosine_similarity(np.eye(9)[:, :8], TREE)
     with pytest.raises(DataError, match="9 classes"):
         cosine_similarity(np.ones((3, 4)), TREE)

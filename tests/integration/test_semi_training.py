@@ -185,7 +185,7 @@ def test_flat_learns_from_samples_without_a_fine_label(tmp_path: Path) -> None:
 
 
 def test_targets_without_a_single_finest_label_are_refused_before_anything_is_written(birds: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="semi=both needs some samples with a label at the finest level; there is none"):
+    with pytest.raises(DataError, match="semi=both needs samples with a label at the finest level; there are none"):
         train(quick(birds, tmp_path / "run", semi="both", mask=1.0, mask_minimum=0))
     assert not (tmp_path / "run").exists()
 
@@ -308,11 +308,11 @@ def test_contenders_may_differ_in_how_they_are_trained(birds: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--ema", "1.5"], "--ema is 1.5: a decay from 0 to below 1"),
-        (["--input-dropout", "1.0"], "input_dropout is 1.0: a share from 0 to below 1"),
+        (["--ema", "1.5"], "--ema is 1.5: it must be a decay from 0 to below 1"),
+        (["--input-dropout", "1.0"], "input_dropout is 1.0: it must be a share from 0 to below 1"),
         (["--label-noise", "2"], "--label-noise is 2.0: a share"),
         (["--perturb-share", "-1"], "--perturb-share is -1.0: a share"),
-        (["--semi", "both", "--mask", "1", "--mask-minimum", "0"], "--semi both needs some samples with a label"),
+        (["--semi", "both", "--mask", "1", "--mask-minimum", "0"], "--semi both needs samples with a label"),
         (["--input-dropout", "0.5", "--method", "logistic"], "method logistic has no option 'input_dropout'"),
     ],
 )

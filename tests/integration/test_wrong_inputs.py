@@ -115,7 +115,7 @@ CASES: dict[str, tuple[Case, str]] = {
     "compiling features": (lambda d: ["train", good_features(d), "--compile"], "--compile is for the backbone of pictures"),
     "peer on pictures": (
         lambda d: ["train", str(folder_with(d, "a/x", "a/y", "b/z")), "--method", "hiclass", "--backbone", "small", *NO_TEST],
-        "--method hiclass learns from features: add --freeze",
+        "--method hiclass trains on features only: add --freeze",
     ),
     "compare with a wrong option": (
         lambda d: ["compare", good_features(d), "--methods", "lht:rank=0", "--out", str(d / "out")],

@@ -186,7 +186,7 @@ def test_commands_are_found_by_one_word_or_two() -> None:
 
 @pytest.mark.parametrize("fold", ["0/5", "6/5", "2", "a/b", "1/1", "-1/5"])
 def test_folds_that_are_none_are_refused(fold: str) -> None:
-    with pytest.raises(ConfigError, match="as in 2/5"):
+    with pytest.raises(ConfigError, match="such as 2/5"):
         TrainArgs("x", fold=fold)
     assert TrainArgs("x", fold="2/5").fold_numbers() == (1, 5)
     with pytest.raises(ConfigError, match="pass one of them"):

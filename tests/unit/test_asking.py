@@ -97,7 +97,7 @@ def test_pictures_that_cannot_be_read_are_noted_and_left_out_or_refused(tmp_path
     noted: list[tuple[str, str]] = []
     found = model.predict(files, unreadable=noted, batch_size=2)
     assert [named.source for named in found] == [str(files[0]), str(files[3])]
-    assert noted == [(str(files[1]), "not a picture that can be read"), (str(files[2]), "no such file")]
+    assert noted == [(str(files[1]), "not a readable picture"), (str(files[2]), "no such file")]
     assert model.predict([files[1]], unreadable=[]) == model.predict([]) == []
     spec = model.preprocess
     assert spec is not None

@@ -170,7 +170,7 @@ def test_the_smallest_threshold_that_holds_is_taken() -> None:
         found = curve.threshold(risk)
         assert above < found
         assert found <= GRID[int(np.searchsorted(GRID, above, side="right"))]
-    with pytest.raises(ConfigError, match=r"0\.026 is the least"):
+    with pytest.raises(ConfigError, match=r"only 0\.026 or more"):
         curve.threshold(0.02)
     with pytest.raises(ConfigError, match="above 0"):
         curve.threshold(0)
@@ -246,5 +246,5 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert again.kinds == found.kinds
     assert again.threshold(0.9, "path") == found.threshold(0.9, "path")
     (tmp_path / FILE).write_text("{}")
-    with pytest.raises(RunError, match="lht calibrate writes it anew"):
+    with pytest.raises(RunError, match="write it again with lht calibrate"):
         Calibration.read(tmp_path)

@@ -223,7 +223,7 @@ def test_peers_are_left_out_of_all_on_pictures_and_refused_by_name() -> None:
     found, left_out = find_contenders(["all"], TREE, features=False)
     assert left_out == ["hiclass", "logistic"]
     assert {"hiclass", "logistic"}.isdisjoint(c.label for c in found)
-    with pytest.raises(ConfigError, match="hiclass learns from features: compare with freeze"):
+    with pytest.raises(ConfigError, match="hiclass trains on features only: compare with freeze"):
         find_contenders(["hiclass"], TREE, features=False)
 
 
@@ -244,7 +244,7 @@ def test_all_leaves_out_what_does_not_take_the_tree() -> None:
     ("word", "told"),
     [
         ("lth", "unknown method 'lth': did you mean lht"),
-        ("x*", "no method has such a name"),
+        ("x*", "no method has this name"),
         ("lht:gama=1", "no option 'gama': did you mean gamma"),
         ("lht:gamma=much", "option gamma of lht is 'much': it takes a number"),
         ("c-hmcnn:mil=perhaps", "it takes true or false"),
@@ -263,7 +263,7 @@ def test_options_for_everyone_reach_the_methods_that_have_them_and_ones_own_come
     assert [c.option for c in found] == [("input_dropout=0.3",), ("input_dropout=0.3", "gamma=2", "gamma=1"), ()]
     assert [c.label for c in found] == words
     assert found[1].grid() == {}  # gamma was given
-    with pytest.raises(ConfigError, match="option=gamma=2: none of these methods has such an option"):
+    with pytest.raises(ConfigError, match="option=gamma=2: none of these methods has this option"):
         find_contenders(["flat"], TREE, features=True, option=("gamma=2",))
 
 
@@ -316,7 +316,7 @@ def test_a_comparison_of_an_earlier_version_goes_on_with_the_options_it_was_star
     for other in ({"epochs": 4}, {"augment": "none"}, {"option": ()}, {"seeds": 3}, {"tune": True}):
         with pytest.raises(RunError, match="was started with other options"):
             arguments(tmp_path, **options | other).claim("compare.yaml", "a comparison")
-    with pytest.raises(RunError, match="add resume to go on with it"):
+    with pytest.raises(RunError, match="add resume to continue it"):
         arguments(tmp_path, **options | {"resume": False}).claim("compare.yaml", "a comparison")
 
 

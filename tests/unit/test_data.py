@@ -275,7 +275,7 @@ def test_without_a_split_column_everything_is_for_training(home: Path) -> None:
 
 def test_an_unknown_split_is_told_with_its_line(home: Path) -> None:
     text = "path,species,split\na.jpg,x,train\n\nb.jpg,y,exam\n"
-    with pytest.raises(DataError, match=r"birds\.csv line 4: split is 'exam'; it is train, val or test"):
+    with pytest.raises(DataError, match=r"birds\.csv line 4: split is 'exam'; it must be train, val or test"):
         read_data(table(home, text))
 
 
@@ -332,11 +332,11 @@ def test_a_middle_level_is_filled_in_from_the_given_tree(home: Path) -> None:
         ("path,split\na.jpg,train\n", None, "no columns besides 'path'; add one column per level"),
         ("path,species\n", None, "a header but no rows"),
         ("", None, "empty; a table starts with a line of column names"),
-        ("path,species\na.jpg,x\n,y\n", None, "line 3: path is empty; every row names its picture"),
+        ("path,species\na.jpg,x\n,y\n", None, "line 3: path is empty; every row must name its picture"),
         ("path,species\na.jpg,x\nb.jpg,x\n", None, "only one class, 'x'"),
         ("path,species\na.jpg,x\nb.jpg\n", None, "line 3: 1 cells, but the header names 2"),
         ("path,species,species\na.jpg,x,x\n", None, "line 1: column 'species' appears twice"),
-        ("path,family,species\na.jpg,A,x\nb.jpg,,y\n", None, "line 3: nothing says which family the species 'y' is under"),
+        ("path,family,species\na.jpg,A,x\nb.jpg,,y\n", None, "line 3: no row tells the family of the species 'y'"),
         ("path,species,family\na.jpg,x,A\nb.jpg,y,A\nc.jpg,z,B\n", None, "level 'family' is finer than 'species' but narrower"),
     ],
 )
@@ -436,11 +436,11 @@ def test_labels_of_any_width_of_integer_are_read(home: Path, dtype: str) -> None
         ),
         (
             {**NAMED, "classes_species": np.array(["Gull", "Tern", "Puffin", "Loon"])},
-            r"no row says which family the species 'Loon' is under; pass hierarchy=FILE",
+            r"no row tells the family of the species 'Loon'; pass hierarchy=FILE",
         ),
         (
             {"y": np.array([[0, 0], [2, 0], [0, 1], [0, 0], [0, 0], [0, 0]])},
-            r"no row says which level1 the level2 '1' is under",
+            r"no row tells the level1 of the level2 '1'",
         ),
         (
             {"y": np.array([[0, 0], [1, 0], [2, 1], [0, 0], [1, 1], [0, 0]])},
@@ -507,7 +507,7 @@ def test_a_single_array_called_npz_is_told(home: Path) -> None:
 def test_half_an_npz_is_told(home: Path) -> None:
     path = npz(home)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"birds\.npz: not an \.npz file that can be read"):
+    with pytest.raises(DataError, match=r"birds\.npz: not a readable \.npz file"):
         read_data(path)
 
 
@@ -571,7 +571,9 @@ def test_a_missing_file_is_told_with_the_names_that_are_known(home: Path) -> Non
 
 def test_an_unknown_kind_of_file_is_told_with_the_known_kinds(home: Path) -> None:
     (home / "birds.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"parquet: data is .*, a folder of pictures, a \.csv or \.tsv table, or an \.npz"):
+    with pytest.raises(
+        DataError, match=r"parquet: not data; pass .*, a folder of pictures, a \.csv or \.tsv table, or an \.npz"
+    ):
         read_data(home / "birds.parquet")
 
 

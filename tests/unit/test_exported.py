@@ -166,7 +166,7 @@ def without(*keys: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("keys", [("hierarchy",), ("hierarchy", "levels"), ("preprocess",), ("rule",), ("input", "shape")])
 def test_metadata_that_are_not_whole(keys: tuple[str, ...]):
-    with pytest.raises(RunError, match=r"birds.onnx: what lht export kept in it is not whole .*export it again"):
+    with pytest.raises(RunError, match=r"birds.onnx: its metadata is incomplete .*export it again"):
         OnnxModel(None, without(*keys), "birds.onnx")
 
 
@@ -179,13 +179,13 @@ def test_a_faulty_tree_is_named_with_its_file():
 
 def test_a_rule_that_only_a_newer_version_knows():
     kept = described(model_of()) | {"rule": "bottom_up"}
-    with pytest.raises(RunError, match=r"birds.onnx: what lht export kept in it is not whole .*unknown rule 'bottom_up'"):
+    with pytest.raises(RunError, match=r"birds.onnx: its metadata is incomplete .*unknown rule 'bottom_up'"):
         OnnxModel(None, kept, "birds.onnx")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', "3"])
 def test_damaged_metadata(text: str):
-    with pytest.raises(RunError, match="f: what lht export kept in it is damaged"):
+    with pytest.raises(RunError, match="f: its metadata is damaged"):
         parse(text, "f")
 
 
@@ -210,17 +210,17 @@ def zipped(path: Path, **files: str) -> None:
 @pytest.mark.parametrize(
     ("name", "make", "message"),
     [
-        ("a.onnx", lambda p: None, "no such file; lht export RUN writes one"),
+        ("a.onnx", lambda p: None, "no such file; write one with lht export RUN"),
         ("a.pt2", lambda p: None, "no such file"),
         ("a.onnx", lambda p: p.mkdir(), "no such file"),
-        ("a.onnx", lambda p: p.write_text(""), "not an ONNX file that can be read"),
-        ("a.onnx", lambda p: p.write_text("hello " * 9), "not an ONNX file that can be read"),
-        ("a.pt2", lambda p: p.write_text("hello " * 9), r"not a torch.export program that can be read"),
+        ("a.onnx", lambda p: p.write_text(""), "not a readable ONNX file"),
+        ("a.onnx", lambda p: p.write_text("hello " * 9), "not a readable ONNX file"),
+        ("a.pt2", lambda p: p.write_text("hello " * 9), r"not a readable torch.export program"),
         ("a.onnx", foreign_onnx, "this ONNX file was not written by lht export"),
         ("a.pt2", zipped, r"this .pt2 file was not written by lht export"),
         ("a.pt2", lambda p: zipped(p, torchlht="{"), "is damaged"),
-        ("a.pt2", lambda p: zipped(p, torchlht='{"format": 1}'), r"not a torch.export program that can be read"),
-        ("a.PNG", lambda p: p.write_text(""), r"they end in .onnx or .pt2"),
+        ("a.pt2", lambda p: zipped(p, torchlht='{"format": 1}'), r"not a readable torch.export program"),
+        ("a.PNG", lambda p: p.write_text(""), r"their names end in .onnx or .pt2"),
     ],
 )
 def test_files_that_are_something_else(
@@ -248,12 +248,12 @@ def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("options", "error", "message"),
     [
         ({"run": "nowhere"}, RunError, "nowhere: no such run directory"),
-        ({"run": "."}, RunError, r"not a whole run, config.yaml"),
-        ({"out": "a.bin"}, ConfigError, r"out is .*a.bin: a name that ends in .onnx"),
-        ({"out": "a.pt2"}, ConfigError, r"ends in .onnx"),
-        ({"out": "a.onnx", "to": "torch"}, ConfigError, r"ends in .pt2"),
+        ({"run": "."}, RunError, r"not a complete run, config.yaml"),
+        ({"out": "a.bin"}, ConfigError, r"out is .*a.bin: its name must end in .onnx"),
+        ({"out": "a.pt2"}, ConfigError, r"end in .onnx"),
+        ({"out": "a.onnx", "to": "torch"}, ConfigError, r"end in .pt2"),
         ({"out": "folder.onnx"}, ConfigError, "a folder: name a file"),
-        ({"risk": 0.05}, ConfigError, "risk needs a run that was calibrated"),
+        ({"risk": 0.05}, ConfigError, "risk needs a calibrated run"),
         ({"confidence": 1.5}, ConfigError, "confidence is 1.5"),
         ({"confidence": 0.9, "risk": 0.05}, ConfigError, "pass one of them"),
     ],
@@ -288,7 +288,7 @@ def test_a_file_that_says_something_else_is_not_written(tmp_path: Path, monkeypa
     if fine:
         assert export(tmp_path / "run", path).difference == pytest.approx(by, abs=1e-6)
     else:
-        with pytest.raises(RunError, match=r"a.onnx: not written, as method multihead on backbone none differs by"):
+        with pytest.raises(RunError, match=r"a.onnx: not written: exported, method multihead on backbone none differs by"):
             export(tmp_path / "run", path)
     assert path.read_text() == ("after" if fine else "before")
     assert {entry.name for entry in tmp_path.iterdir()} == {"run", "a.onnx"}
@@ -314,7 +314,7 @@ def test_a_method_that_answers_in_a_way_no_rule_is_cannot_be_exported():
     model = model_of("flat")
     said = model.look(samples(model, 50))
     least = torch.stack([log_p.argmin(dim=1) for log_p in said.log_probs], dim=1)
-    with pytest.raises(RunError, match="method flat answers in a way of its own"):
+    with pytest.raises(RunError, match="method flat answers by a rule that exported files do not support"):
         check_rule(model, dataclasses.replace(said, choice=least))
 
 
@@ -378,7 +378,7 @@ def test_the_summary_says_what_is_in_the_file(tmp_path: Path):
     model = model_of()
     plain = summary(Written(path, described(model), 3.1e-7))
     levels = "level1 2 › level2 3 › level3 6"
-    assert plain == f"{path} · 1.2 MB · {levels} · probabilities as in the run to 3e-07 · not calibrated · no threshold"
+    assert plain == f"{path} · 1.2 MB · {levels} · probabilities agree with the run to 3e-07 · not calibrated · no threshold"
     model.calibration = calibrated(model)
     said = summary(Written(path, described(model, Wanted(0.8312, "risk 0.05")), 0.0))
     assert said.endswith("to 0e+00 · calibrated · threshold 0.831 (risk 0.05)")

@@ -103,7 +103,7 @@ def test_the_same_name_may_stand_at_different_levels() -> None:
     ("paths", "told"),
     [
         ([("A", "x"), ("B", "x"), ("B", "y")], "path 2: species 'x' is under 'B' here but under 'A' on path 1"),
-        ([("A", "x"), (None, "y")], "path 2: nothing says which family the species 'y' is under"),
+        ([("A", "x"), (None, "y")], "path 2: no row tells the family of the species 'y'"),
     ],
 )
 def test_from_paths_names_the_path_that_is_wrong(paths: list[tuple[str | None, ...]], told: str) -> None:

@@ -480,7 +480,7 @@ def test_an_empty_folder_holds_no_classes(tmp_path: Path) -> None:
 )
 def test_half_of_our_own_file_is_told(tmp_path: Path, text: str) -> None:
     (fault,) = faults_of(put(tmp_path, "hierarchy.json", text))
-    assert "not a whole hierarchy.json" in fault
+    assert "not a complete hierarchy.json" in fault
 
 
 def test_our_own_file_with_faults_lists_them_all(tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def test_sixteen_bits_of_grey_keep_their_shades(tmp_path: Path) -> None:
         ("half.jpg", "truncated"),
         ("last_bytes_gone.jpg", "truncated"),
         ("half_progressive.jpg", "truncated"),
-        ("text.jpg", "not a picture that can be read"),
-        ("empty.jpg", "not a picture that can be read"),
+        ("text.jpg", "not a readable picture"),
+        ("empty.jpg", "not a readable picture"),
         ("header_only.png", "."),
         ("missing.jpg", "no such file"),
     ],
@@ -210,7 +210,7 @@ def test_unreadable_pictures_are_refused_with_their_number_the_first_and_a_list(
     samples = dataset(tmp_path, {"a.jpg": GOOD, "b.jpg": b"text", "c.jpg": GOOD, "d.jpg": b""})
     with pytest.raises(DataError, match="birds: 2 of 4 pictures cannot be read") as caught:
         check_images(samples, "stop")
-    assert f"the first is {tmp_path / 'b.jpg'} (not a picture that can be read)" in str(caught.value)
+    assert f"the first is {tmp_path / 'b.jpg'} (not a readable picture)" in str(caught.value)
     assert "on_error=skip" in str(caught.value)
     listed = cache_dir() / "problems.csv"
     assert str(listed) in str(caught.value)
@@ -371,7 +371,7 @@ def test_a_preprocess_comes_back_from_its_dictionary() -> None:
 def test_another_image_size_keeps_the_margin_in_proportion() -> None:
     spec = Preprocess(size=224, resize=256)
     assert (spec.resized(112).size, spec.resized(112).resize) == (112, 128)
-    with pytest.raises(ConfigError, match="image_size is 4: at least 8"):
+    with pytest.raises(ConfigError, match="image_size is 4: it must be at least 8"):
         spec.resized(4)
 
 

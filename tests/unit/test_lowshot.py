@@ -228,7 +228,7 @@ def test_a_file_of_word_vectors_that_will_not_do_is_refused(tmp_path, text, mess
 def test_a_file_that_is_not_there_or_not_packed_is_refused(tmp_path):
     (tmp_path / "v.gz").write_text("gull 1\n")
     for file in (tmp_path / "no.txt", tmp_path / "v.gz"):
-        with pytest.raises(DataError, match="not a file of word vectors that can be read"):
+        with pytest.raises(DataError, match="not a readable file of word vectors"):
             name_vectors(["gull"], file)
 
 
@@ -238,7 +238,7 @@ def test_a_word_with_a_space_in_it_does_not_shift_the_numbers(tmp_path):
 
 
 def test_names_without_words_are_refused_all_at_once():
-    with pytest.raises(DataError, match=r"2 class names hold no words.*tree=data: '17', '18'"):
+    with pytest.raises(DataError, match=r"2 class names contain no words.*tree=data: '17', '18'"):
         name_vectors(["17", "Wren", "18"])
 
 
@@ -448,7 +448,7 @@ def test_what_is_trained_on_is_written_as_a_dataset(tmp_path, birds):
     [
         ({"target": "11"}, ConfigError, "target=11 of 12 classes"),
         ({"target": "1"}, ConfigError, "target=1 of 12 classes"),
-        ({"target": "nowhere.txt"}, ConfigError, "neither a number nor a file"),
+        ({"target": "nowhere.txt"}, ConfigError, "neither a number nor a readable file"),
         ({"top": 4}, ConfigError, "top=4 of 4 new classes is always right"),
         ({"shots": "1,10"}, DataError, r"10 shots need 11 samples.*too few of .*\(10\).*lower shots"),
         ({"groups": "13,2"}, ConfigError, "more groups than the 12 classes"),
@@ -710,13 +710,13 @@ def test_the_file_has_a_row_per_measurement(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--target", "nowhere"], "neither a number nor a file"),
+        (["--target", "nowhere"], "neither a number nor a readable file"),
         (["--target", "3", "--methods", "nn,lth"], "unknown method 'lth': did you mean lht"),
         (["--target", "3", "--methods", "logistic"], "fitted at once"),
         (["--target", "3", "--methods", "lht:gama=1"], "no option 'gama'"),
         (["--target", "3", "--backbone", "resnet18"], "holds features already"),
         (["--target", "3", "--freeze"], "--freeze is for pictures"),
-        (["--target", "3", "--vectors", "no.txt"], "not a file of word vectors"),
+        (["--target", "3", "--vectors", "no.txt"], "not a readable file of word vectors"),
         (["--target", "3", "--groups", "9,2"], "more groups than the 6 classes"),
         (["--shots", "x"], "--shots is 'x'"),
     ],

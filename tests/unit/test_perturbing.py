@@ -321,7 +321,7 @@ def random_order(tree: Hierarchy) -> Hierarchy:
 def test_a_prior_with_other_classes_or_levels_is_refused() -> None:
     samples = make()
     fewer = Hierarchy.from_paths([("o0", "f0", "s00"), ("o1", "f9", "s90")], ["order", "family", "species"])
-    with pytest.raises(DataError, match="the prior has a species 's90' that made up has not"):
+    with pytest.raises(DataError, match="the prior has a species 's90' that made up does not have"):
         with_prior(samples, fewer)
     with pytest.raises(DataError, match="has no class 's01'"):
         with_prior(samples, Hierarchy.from_paths([("o0", "f0", "s00"), ("o1", "f3", "s30")], ["order", "family", "species"]))

@@ -216,7 +216,7 @@ def test_without_data_it_says_where_it_is_had(tmp_path: Path) -> None:
     [
         (["cub-mian"], "unknown experiment 'cub-mian': did you mean cub-main"),
         (["cub-main", "--root", "nowhere"], "nowhere: no such file or folder"),
-        (["list", "zebra*"], "no experiment has a name like 'zebra*'"),
+        (["list", "zebra*"], "no experiment matches 'zebra*'"),
     ],
 )
 def test_a_mistake_exits_with_2_and_a_sentence(arguments: list[str], told: str, capsys, tmp_path, monkeypatch) -> None:

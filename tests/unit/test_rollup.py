@@ -153,7 +153,7 @@ def test_names_may_come_from_a_file(tmp_path: Path) -> None:
 def test_wrong_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean Kestrel"):
         Restriction.parse(BIRDS, ["Kestrl"])
-    with pytest.raises(ConfigError, match="leave no class"):
+    with pytest.raises(ConfigError, match="leave no possible class"):
         Restriction.parse(BIRDS, ["Gulls"], ["Shorebirds"])
     twice = Hierarchy(levels=("species", "family"), classes=(("Gull", "Tern"), ("Gull",)), parents=([0, 0],))
     with pytest.raises(ConfigError, match="family/Gull or species/Gull"):
@@ -295,5 +295,5 @@ def test_thresholds_that_make_no_sense_are_refused() -> None:
         named().answer(confidence=1.5)
     with pytest.raises(ConfigError, match="calibrated"):
         named().answer(risk=0.1)
-    with pytest.raises(ConfigError, match="promises nothing"):
+    with pytest.raises(ConfigError, match="cannot be promised with only"):
         name_all(GULL, BIRDS, ["a"], top=1, restricted=True)[0].answer(risk=0.1)

@@ -96,7 +96,7 @@ def test_a_calibration_from_before_a_rule_says_what_to_do_and_serves_all_others(
     (tmp_path / "calibration.json").write_text(json.dumps(values))
     old = Calibration.read(tmp_path)
     assert old is not None
-    with pytest.raises(ConfigError, match="risk was not measured for rule=last, which is newer: run lht calibrate RUN again"):
+    with pytest.raises(ConfigError, match="risk was not measured for rule=last: run lht calibrate RUN again"):
         old.threshold(0.9, last)
     assert old.threshold(0.9, "crm") == fitted().threshold(0.9, "crm")
     with pytest.raises(ConfigError, match="unknown rule 'lats': did you mean last"):

@@ -156,7 +156,7 @@ def test_a_picture_by_its_number(packed: Path) -> None:
     for n in (0, 7):
         by_place = TarMember(file, listed["offsets"][n], listed["sizes"][n])
         assert (np.asarray(open_image(Path(f"{file}#{n}"))) == np.asarray(open_image(by_place))).all()
-    with pytest.raises(DataError, match="no picture 10; it holds 10"):
+    with pytest.raises(DataError, match="no picture 10; it holds only 10"):
         open_image(Path(f"{file}#10"))
 
 
@@ -267,11 +267,11 @@ def other_tree(folder: Path) -> None:
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a shard is missing": (lambda d: tars(d)[3].unlink(), "shards-000003.tar: no such shard, but index.json lists it"),
-    "a shard is cut off": (cut, "shards-000002.tar: 9,000 bytes long, 40,960 in index.json: it was cut off or replaced"),
-    "cut off, no index": (without_index(cut), "shards-000002.tar: not a whole, uncompressed tar"),
-    "not a tar": (without_index(lambda d: tars(d)[0].write_text("hello")), "not a whole, uncompressed tar"),
-    "exchanged": (exchange, "no picture begins there; the index is of other shards: pack again, or remove index.json"),
-    "index is none": (lambda d: (d / "index.json").write_text("[]"), "index.json: not an index as lht data pack writes it"),
+    "a shard is cut off": (cut, "shards-000002.tar: 9,000 bytes long, but 40,960 in index.json: it was cut off or replaced"),
+    "cut off, no index": (without_index(cut), "shards-000002.tar: not a complete, uncompressed tar"),
+    "not a tar": (without_index(lambda d: tars(d)[0].write_text("hello")), "not a complete, uncompressed tar"),
+    "exchanged": (exchange, "no picture starts here; index.json belongs to other shards: pack again, or remove it"),
+    "index is none": (lambda d: (d / "index.json").write_text("[]"), "index.json: not an index written by lht data pack"),
     "tree is another": (other_tree, "index.json and hierarchy.json do not belong together"),
     "tree is none": (lambda d: (d / "hierarchy.json").write_text("{}"), "hierarchy.json: not a tree"),
     "broken picture": (spoil, "1 of 48 pictures cannot be read, the first is"),
@@ -296,12 +296,12 @@ def test_what_is_wrong_with_shards_is_said_in_a_sentence(name: str, packed: Path
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [
-        ({"a.png": png(), "a.cls": b"3"}, r"a: holds \.cls, \.png; every picture KEY.jpg has a KEY.json beside it"),
-        ({"a.png": png(), "a.json": b'{"label": 3}'}, "a: its .json does not say what it shows; every picture"),
-        ({"a.png": png(), "a.json": b"no"}, "its .json does not say"),
-        ({"a.png": png(), "a.json": about("F", "s", split="holdout")}, "split is 'holdout'; it is train, val or test"),
+        ({"a.png": png(), "a.cls": b"3"}, r"a: holds \.cls, \.png; every picture KEY.jpg needs a KEY.json"),
+        ({"a.png": png(), "a.json": b'{"label": 3}'}, "a: its .json has no labels; every picture"),
+        ({"a.png": png(), "a.json": b"no"}, "its .json has no labels"),
+        ({"a.png": png(), "a.json": about("F", "s", split="holdout")}, "split is 'holdout'; it must be train, val or test"),
         ({"a.json": about("F", "s")}, r"a: holds \.json; every picture"),
-        ({}, "no samples in it"),
+        ({}, "no samples found"),
     ],
 )
 def test_shards_of_another_kind_are_told_what_is_expected(members: dict[str, bytes], sentence: str, tmp_path: Path) -> None:
@@ -313,12 +313,12 @@ def test_what_cannot_be_packed_or_streamed_is_refused(
     embeddings: Path, pictures: Path, packed: Path, tmp_path: Path, capsys
 ) -> None:
     for words, sentence in [
-        (["data", "pack", str(embeddings), "--out", str(tmp_path / "o")], "features are one file already"),
+        (["data", "pack", str(embeddings), "--out", str(tmp_path / "o")], "features are already one file"),
         (["data", "pack", str(pictures), "--out", str(packed)], "exists and is not empty; choose another --out"),
         (["data", "pack", str(pictures), "--out", "o", "--size", "1MB", "--per-shard", "3"], "--size and --per-shard both"),
         (["data", "pack", str(pictures), "--out", "o", "--per-shard", "0"], "--per-shard is 0: at least 1"),
         (["data", "preview", f"{packed}/shards-{{000003..000007}}.tar"], "shards-000005.tar: no such shard, 2 of 5 are there"),
-        (["train", str(packed), "--stream", "always", "--freeze"], "with --freeze each of them is looked at once"),
+        (["train", str(packed), "--stream", "always", "--freeze"], "--freeze reads each picture once"),
     ]:
         with pytest.raises(SystemExit):
             main(words)
@@ -477,7 +477,7 @@ def test_a_picture_that_was_damaged_later_is_named_in_a_sentence(packed: Path, m
     samples = read_data(packed)
     spoil(packed)
     streamed = ImageSet(samples.images, torch.zeros(48, 1), Preprocess(size=16, resize=20), streamed=True)
-    with pytest.raises(DataError, match=r"^[^\n]*shards-000000\.tar#512\+\d+: not a picture that can be read$"):
+    with pytest.raises(DataError, match=r"^[^\n]*shards-000000\.tar#512\+\d+: not a readable picture$"):
         list(load(streamed, set_batches(streamed, 8, seed=0, epoch=0)))
 
     def failing(*_: object, **__: object) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # as torch repeats a worker

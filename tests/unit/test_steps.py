@@ -190,7 +190,7 @@ class Bare(Method):
 
 def test_a_method_without_a_neck_or_a_classifier_says_so() -> None:
     regularise(Bare(), input_dropout=0.0, cosine=False)
-    with pytest.raises(ConfigError, match="method bare has no neck whose input could be dropped; leave input_dropout at 0"):
+    with pytest.raises(ConfigError, match="method bare has no neck for input dropout; leave input_dropout at 0"):
         regularise(Bare(), input_dropout=0.3)
     with pytest.raises(ConfigError, match=r"method bare has no linear classifier .* leave cosine off"):
         regularise(Bare(), cosine=True)
@@ -198,7 +198,7 @@ def test_a_method_without_a_neck_or_a_classifier_says_so() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_a_share_that_leaves_nothing_or_less_is_refused(share: float) -> None:
-    with pytest.raises(ConfigError, match=f"input_dropout is {share}: a share from 0 to below 1"):
+    with pytest.raises(ConfigError, match=f"input_dropout is {share}: it must be a share from 0 to below 1"):
         make("lht", input_dropout=share)
 
 
@@ -492,7 +492,7 @@ def test_options_of_training_come_in_their_types() -> None:
         ("lht:semi", "unknown semi ''"),
         ("lht:ema=much", "option ema of lht:ema=much is 'much': it takes a number"),
         ("lht:epochs=2.5", r"option epochs of lht:epochs=2.5 is '2.5': it takes a whole number"),
-        ("lht:ema=1.5", r"ema is 1.5: a decay from 0 to below 1"),
+        ("lht:ema=1.5", r"ema is 1.5: it must be a decay from 0 to below 1"),
         ("lht:mixup=-1", "mixup is -1.0: it must not be negative"),
         ("lht:input_dropout=1", "input_dropout is 1.0"),
         ("logistic:input_dropout=0.5", "method logistic has no option 'input_dropout'"),

@@ -3,7 +3,7 @@
 A run directory is written so that a killed run can be resumed and a finished one is always complete:
 
 config.yaml  hierarchy.json  split.json      written at the start
-history.csv  checkpoint/                     after every epoch; checkpoint/ also inside epochs, with `checkpoint_steps`
+history.csv  checkpoint/                     after every epoch; checkpoint/ also inside epochs, with `checkpoint_every`
 model.safetensors  metrics.json              at the end, when checkpoint/ is removed
 """
 

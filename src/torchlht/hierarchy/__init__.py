@@ -1,4 +1,4 @@
-"""The tree of classes: what it is (`tree`), how it is put together (`rows`), and the files it is read from (`reading`)."""
+"""The tree of classes: the tree itself (`tree`), and the rows and files it is read from (`reading`)."""
 
 from torchlht.hierarchy.tree import Hierarchy
 

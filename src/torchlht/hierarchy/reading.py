@@ -1,10 +1,10 @@
-"""The files a tree of classes is read from, and how it is put together. All faults are found before anything is given up.
+"""Reading a tree of classes from files and building it from rows. All faults are collected before an error is raised.
 
     .csv .tsv        one row per finest class, columns coarse → fine; or columns name,parent[,level]
     .json .yaml      nested: {Gulls: [Ivory Gull, Herring Gull]}; or {levels: [...], tree: {...}}; or our hierarchy.json
     a folder         folders inside folders
 
-A row is one path from the coarsest to the finest name, with gaps where nothing is known:
+A row is one path from the coarsest to the finest name, with gaps for unknown names:
 
     order            family        species
     Charadriiformes  Laridae       Ivory Gull
@@ -49,7 +49,7 @@ class Spec(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A class's nearest known ancestor: the ancestor's depth, its name and the row that says so."""
+    """A class's nearest known ancestor: the ancestor's depth, its name and the row that tells it."""
 
     depth: int
     name: str
@@ -61,7 +61,7 @@ Links = dict[str, Link | None]
 
 
 def pass_through(name: str, level: str) -> str:
-    """The name of a node that stands in for a level a branch does not have.
+    """The name of a node that fills a level missing from a branch.
 
     >>> pass_through("Charadriiformes", "family")
     'Charadriiformes (no family)'
@@ -70,10 +70,10 @@ def pass_through(name: str, level: str) -> str:
 
 
 def build(rows: Iterable[Row], levels: Sequence[str]) -> tuple[Spec, list[Fault]]:
-    """Put the rows together into one tree. `levels` are coarse → fine; the spec is only valid when there is no fault."""
+    """Build one tree from the rows. `levels` are coarse → fine; the spec is valid only if there are no faults."""
     rows = list(rows)
     links, clashes = _collect_links(rows, levels)
-    # Columns in the wrong order make nearly every row clash; then the order is the fault, not the rows.
+    # Columns in the wrong order make nearly every row clash; then only the order is reported.
     faults = _narrow_levels(links, levels) if clashes and len(links[-1]) < len(links[0]) else []
     faults = (faults or clashes) + _rootless(rows, links, levels)
     faults = faults or _distant_clashes(rows, links, levels)
@@ -103,12 +103,12 @@ def _collect_links(rows: Sequence[Row], levels: Sequence[str]) -> tuple[list[Lin
 
 
 def _rootless(rows: Sequence[Row], links: Sequence[Links], levels: Sequence[str]) -> list[Fault]:
-    """Names of which no row says what they are under."""
+    """Names whose parent no row tells."""
     faults = []
     for depth, found in enumerate(links[1:], start=1):
         for name in (name for name, link in found.items() if link is None):
             first = next(row.where for row in rows if row.names[depth] == name)
-            faults.append(Fault(first, f"nothing says which {levels[depth - 1]} the {levels[depth]} {name!r} is under"))
+            faults.append(Fault(first, f"no row tells the {levels[depth - 1]} of the {levels[depth]} {name!r}"))
     return faults
 
 
@@ -130,7 +130,7 @@ def narrower(coarse: str, coarse_size: int, fine: str, fine_size: int) -> str:
 
 
 def _distant_clashes(rows: Sequence[Row], links: Sequence[Links], levels: Sequence[str]) -> list[Fault]:
-    """A row that skips a level must still agree with what other rows say about the levels it skips."""
+    """Rows that skip a level and contradict other rows about the skipped level."""
     faults = []
     for where, names in rows:
         known = [(depth, name) for depth, name in enumerate(names) if name is not None]
@@ -143,7 +143,7 @@ def _distant_clashes(rows: Sequence[Row], links: Sequence[Links], levels: Sequen
 
 
 def _ancestor(links: Sequence[Links], depth: int, name: str, high: int) -> str | None:
-    """The ancestor of `name` at depth `high`, or None where the rows do not tell."""
+    """The ancestor of `name` at depth `high`, or None if the rows do not tell."""
     while depth > high:
         link = links[depth][name]
         if link is None:
@@ -153,7 +153,7 @@ def _ancestor(links: Sequence[Links], depth: int, name: str, high: int) -> str |
 
 
 def _add_pass_through(links: Sequence[Links], levels: Sequence[str]) -> None:
-    """Fill the gaps, in place: first downwards where a branch ends early, then between a class and a distant ancestor."""
+    """Fill the gaps in place: first below branches that end early, then between a class and a distant ancestor."""
     last = len(levels) - 1
     ended: dict[tuple[int, str], str] = {}
     for depth in range(last):
@@ -178,13 +178,13 @@ def _add_pass_through(links: Sequence[Links], levels: Sequence[str]) -> None:
 
 
 def _free_name(name: str, taken: Links) -> str:
-    """`name` itself, or `name` with a number when a class is called so already."""
+    """`name` itself, or `name` with a number if a class already has it."""
     candidates = [name, *(f"{name} {i}" for i in range(2, len(taken) + 3))]
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
 def _index(links: Sequence[Links], levels: Sequence[str]) -> Spec:
-    """Number the classes in their order of appearance, and turn the names of parents into numbers."""
+    """Number the classes in order of appearance, and turn the names of parents into numbers."""
     numbers = [{name: i for i, name in enumerate(found)} for found in links]
     parents = []
     for depth in range(len(levels) - 1, 0, -1):
@@ -264,7 +264,7 @@ class Table(NamedTuple):
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV or TSV with a header. Cells are stripped; blank lines are passed over."""
+    """Read a CSV or TSV with a header. Cells are stripped; blank lines are skipped."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -308,7 +308,7 @@ def _level_rows(table: Table, levels: Sequence[str] | None) -> tuple[list[Row], 
     if any(name not in table.columns for name in wanted):
         return [], wanted, faults
     columns = [table.columns.index(name) for name in wanted]
-    # With fewer finest than coarsest names the columns are in the wrong order: `build` says so, repeats say nothing.
+    # With fewer finest than coarsest names the columns are in the wrong order: `build` reports that, so repeats are not.
     top, bottom = ({cells[column] for _, cells in table.rows} for column in (columns[0], columns[-1]))
     rows, first_seen = [], dict[str, int]()
     for line, cells in table.rows:
@@ -395,7 +395,7 @@ def _paths_from_edges(
 def _rank_order(
     parents: dict[str, str], ranks: dict[str, str], levels: Sequence[str] | None
 ) -> tuple[Sequence[str] | None, list[Fault]]:
-    """The levels named in a `level` column, coarse → fine, as the edges order them."""
+    """The levels named in a `level` column, coarse → fine, ordered by the edges."""
     if levels or not any(ranks.values()):
         return levels, []
     missing = [name for name in parents if not ranks.get(name)]
@@ -419,13 +419,13 @@ def _read_own(path: Path) -> Spec | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, UnicodeDecodeError):
-        return None  # whatever it is, the reader of nested files finds out
+        return None  # the reader of nested files reports what is wrong
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return None
     try:
         return spec_of(content)
     except (KeyError, TypeError) as error:
-        raise HierarchyError(str(path), [Fault("", f"not a whole hierarchy.json ({error!r})")]) from None
+        raise HierarchyError(str(path), [Fault("", f"not a complete hierarchy.json ({error!r})")]) from None
 
 
 def spec_of(content: dict[str, Any]) -> Spec:
@@ -439,7 +439,7 @@ def spec_of(content: dict[str, Any]) -> Spec:
 
 
 def _compose(path: Path) -> yaml.Node | None:
-    """Parse to nodes, not values: nodes know their line. JSON is YAML once its tabs are spaces and its escapes joined."""
+    """Parse to nodes, which know their line. JSON is YAML after replacing its tabs and joining its escapes."""
     try:
         text = path.read_text(encoding="utf-8-sig").replace("\t", " ")
         document: yaml.Node | None = yaml.compose(_SURROGATES.sub(_joined, text), Loader=yaml.SafeLoader)
@@ -447,7 +447,7 @@ def _compose(path: Path) -> yaml.Node | None:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
     except yaml.reader.ReaderError as error:
         where = f"line {text.count(chr(10), 0, error.position) + 1}"
-        raise HierarchyError(str(path), [Fault(where, f"a character that text may not hold ({error.reason})")]) from None
+        raise HierarchyError(str(path), [Fault(where, f"a character that is not allowed in text ({error.reason})")]) from None
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise HierarchyError(str(path), [Fault(where, error.problem or "not YAML or JSON")]) from None
@@ -458,7 +458,7 @@ _SURROGATES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-
 
 
 def _joined(pair: re.Match[str]) -> str:
-    """One character for the two escapes JSON writes it with."""
+    """The character that JSON writes as two escapes."""
     return str(json.loads(f'"{pair.group()}"'))
 
 
@@ -473,7 +473,7 @@ def _nested_rows(document: yaml.Node | None) -> tuple[list[Row], list[str] | Non
             names, document = entries["levels"], entries["tree"]
             if not isinstance(names, yaml.SequenceNode):
                 where = f"line {names.start_mark.line + 1}"
-                return [], None, [Fault(where, "levels is a list of names, coarse → fine: [order, family, species]")]
+                return [], None, [Fault(where, "levels must be a list of names, coarse → fine: [order, family, species]")]
             levels = [node.value for node in names.value]
     faults: list[Fault] = []
     return list(_walk(document, (), (), faults)), levels, faults

@@ -1,4 +1,4 @@
-"""`Hierarchy`: levels, names and parents. It is the only place that turns fine-first order into coarse-first and back."""
+"""`Hierarchy`: levels, names and parents. Only this file converts between fine-first and coarse-first order."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Hierarchy:
         levels: Sequence[str] | None = None,
         classes: Sequence[Sequence[str]] | None = None,
     ) -> Hierarchy:
-        """From index arrays, fine first. Missing names are numbers.
+        """From index arrays, fine first. Missing names are replaced by numbers.
 
         Args:
             parents: `parents[k][j]` is the index at level k+1 of class j at level k.
@@ -79,7 +79,7 @@ class Hierarchy:
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[str | None]], levels: Sequence[str]) -> Hierarchy:
-        """From paths of names, coarse → fine, `None` where a branch has no such level; `levels` likewise."""
+        """From paths of names, `None` if a branch does not have a level. Names and `levels` are coarse → fine."""
         rows = [Row(f"path {i + 1}", tuple(path)) for i, path in enumerate(paths)]
         wrong = [row for row in rows if len(row.names) != len(levels)]
         faults = [Fault(row.where, f"{len(row.names)} names for {len(levels)} levels") for row in wrong]
@@ -96,10 +96,10 @@ class Hierarchy:
             path: what to read. A CSV has one row per finest class and its columns run coarse → fine, or it has the
                 columns `name,parent` (and `level`).
             levels: level names coarse → fine; they choose and order the columns of a CSV, and name the levels of a tree
-                that has no names of its own.
+                without level names.
 
         Raises:
-            HierarchyError: with every fault of the file.
+            HierarchyError: when the file is faulty; it lists every fault.
             DataError: when there is no such file.
         """
         return cls(**read_tree(Path(path), levels)._asdict(), source=str(path))
@@ -110,7 +110,7 @@ class Hierarchy:
         return cls(**spec_of(values)._asdict(), source=source)
 
     def _faults(self) -> list[Fault]:
-        """Everything wrong with the arrays themselves, whichever way they came in."""
+        """All faults of the arrays."""
         faults = []
         depth = len(self.classes)
         if depth == 0 or len(self.levels) != depth or len(self.parents) != depth - 1:
@@ -139,7 +139,7 @@ class Hierarchy:
             faults.append(Fault(coarse, f"{self.classes[k + 1][i]!r} has no {fine} under it"))
         return faults
 
-    # ---- asking ----------------------------------------------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """The number of levels, K."""
@@ -179,7 +179,7 @@ class Hierarchy:
         return np.stack([np.arange(self.sizes[level]), self.parents[level]])
 
     def matrix(self, level: int) -> NDArray[np.float64]:
-        """S of the step from `level` to the next coarser: 1 where row i is the parent of column j. Dense; on demand."""
+        """S of the step from `level` to the next coarser: 1 where row i is the parent of column j. Dense."""
         matrix = np.zeros((self.sizes[level + 1], self.sizes[level]))
         child, parent = self.edges(level)
         matrix[parent, child] = 1
@@ -194,7 +194,7 @@ class Hierarchy:
         return height
 
     def fill(self, labels: Ints, where: Callable[[int], str] = "row {}".format) -> Ints:
-        """Fill in the ancestors of every known label; -1 stays where nothing finer is known.
+        """Fill in the ancestors of every known label; -1 stays if nothing finer is known.
 
         Args:
             labels: (N, K), fine first, -1 where unknown.
@@ -222,7 +222,7 @@ class Hierarchy:
             f"{self.classes[k + 1][parent]!r}, but the tree puts it under {right!r}{others}; correct the label or the tree"
         )
 
-    # ---- keeping and showing ---------------------------------------------------------------------------------------
+    # ---- writing and showing ---------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values: the content of `hierarchy.json`."""
@@ -234,11 +234,11 @@ class Hierarchy:
         return {"format": FORMAT, "levels": levels}
 
     def write(self, path: str | Path) -> None:
-        """Write `hierarchy.json`; `Hierarchy.read` gives the same tree back."""
+        """Write `hierarchy.json`; `Hierarchy.read` returns the same tree."""
         write_text(Path(path), json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
 
     def describe(self) -> str:
-        """Levels and their sizes in a line, coarse → fine: "order 13 › family 38 › species 200"."""
+        """One line with levels and their sizes, coarse → fine: "order 13 › family 38 › species 200"."""
         return " › ".join(f"{self.levels[k]} {self.sizes[k]}" for k in self.top_down)
 
     def __repr__(self) -> str:

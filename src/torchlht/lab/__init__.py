@@ -1,1 +1,1 @@
-"""What proves and reproduces: comparisons, the paper again, low-shot learning, archives, faults on purpose, the drawn birds."""
+"""Experiments: comparisons, reproducing the paper, low-shot learning, archives, faults on purpose, the drawn birds."""

@@ -39,7 +39,7 @@ class Species:
 
 @dataclass(frozen=True)
 class Family:
-    """A family: its shape, where it is found (a key of SCENES), the marks it wears (keys of MARKS), its species."""
+    """A family: its shape, its scenery (a key of SCENES), its marks (keys of MARKS), its species."""
 
     order: str
     name: str

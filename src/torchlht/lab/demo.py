@@ -223,7 +223,7 @@ def _palette(species: Species, rng: np.random.Generator) -> dict[str, Colour]:
 
 
 def _bird(species: int, rng: np.random.Generator) -> Bird:
-    """One bird of the species, in a pose of its own."""
+    """One bird of the species, in a random pose."""
     family, kind = [(family, member) for family in FAMILIES for member in family.species][species]
     fresh = rng.normal(1, MARK_SPREAD, len(kind.marks)) * kind.marks
     marks = dict(zip(family.marks, fresh.tolist(), strict=True))
@@ -452,7 +452,7 @@ def demo_table() -> Path:
 def write_demo(root: Path, *, seed: int = 0, train: int = 40, test: int = 25, size: int = 64) -> Path:
     """Write `train` and `test` pictures of every species and their table under `root`; returns the table's path.
 
-    A table that is there already is returned as it is.  The folder is filled elsewhere and moved into place when
+    An existing table is returned as it is. The folder is filled elsewhere and moved into place when
     complete, so an interrupted run leaves nothing that looks finished.
     """
     table = root / "birds.csv"
@@ -460,7 +460,7 @@ def write_demo(root: Path, *, seed: int = 0, train: int = 40, test: int = 25, si
         return table
     if root.is_dir():
         if any(root.iterdir()):
-            raise DataError(f"{root}: holds files but no {table.name}; give an empty or a new folder")
+            raise DataError(f"{root}: holds files but no {table.name}; pass an empty or a new folder")
         root.rmdir()
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as parent:
@@ -471,6 +471,6 @@ def write_demo(root: Path, *, seed: int = 0, train: int = 40, test: int = 25, si
         try:
             fresh.replace(root)
         except OSError:
-            if not table.exists():  # else another process was faster, and its pictures are as good
+            if not table.exists():  # else another process was faster, and its pictures are the same
                 raise
     return table

@@ -17,7 +17,7 @@ from torchlht.learn.options import HERE, BackboneArgs, FitArgs, MethodArgs, RunA
 
 @dataclass(frozen=True)
 class ManyArgs(Options):
-    """What is measured in a directory of its own, and can be gone on with."""
+    """Options of experiments that have their own directory and can be resumed."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
@@ -25,29 +25,29 @@ class ManyArgs(Options):
     """Directory for the table and the runs."""
     _: KW_ONLY
     resume: bool = False
-    """Go on with what was interrupted; finished runs are kept."""
+    """Continue an interrupted experiment; finished runs are kept."""
 
     def settings(self) -> dict[str, Any]:
-        """What decides the results, as plain values."""
+        """The options that affect the results, as plain values."""
         return {name: value for name, value in self.to_dict().items() if name not in ("out", "resume", "jobs", *HERE)}
 
     def claim(self, name: str, what: str) -> None:
-        """Refuse a directory that holds something else.
+        """Raise RunError if the directory holds something else.
 
         Args:
-            name: of the file in it that has the settings.
-            what: it should hold, such as a comparison.
+            name: name of the file with the settings.
+            what: what it should hold, such as "a comparison".
         """
         settled = self.out / name
         if not settled.is_file() and self.out.exists() and any(self.out.iterdir()):
             raise RunError(f"{self.out}: exists and is not empty; choose another `out`")
         if settled.is_file() and not self.resume:
-            raise RunError(f"{self.out}: holds {what} already; add `resume` to go on with it, or choose another `out`")
+            raise RunError(f"{self.out}: already holds {what}; add `resume` to continue it, or choose another `out`")
         if settled.is_file() and self.kept_settings(settled) != self.settings():
             raise RunError(f"{self.out}: was started with other options ({settled}); choose another `out`")
 
     def kept_settings(self, settled: Path) -> dict[str, Any]:
-        """The settings in a file. One of an earlier version has fewer, and what it lacks was as usual, or the preset's."""
+        """The settings in a file. Earlier versions wrote fewer; missing ones take their default, or the preset's value."""
         kept = yaml.safe_load(settled.read_text(encoding="utf-8"))
         usual = {f.name: plain(f.default) for f in dataclasses.fields(self) if f.name in self.settings()}
         found = usual | with_old_options(kept)
@@ -68,26 +68,26 @@ class CompareArgs(RunArgs, ManyArgs):
     tune: bool = False
     """Choose the learning rate and options of each method from its small grid, at each mask, on validation samples."""
     tune_seeds: int = 1
-    """How many seeds to try each candidate with; the mean decides."""
+    """Number of seeds for each candidate; the mean decides."""
     tune_val: float = 0.2
-    """Share of the training samples that candidates are judged on; the final runs train on all of them."""
+    """Share of the training samples to judge candidates on; the final runs train on all of them."""
     jobs: int | None = None
-    """Runs at a time; the number of cores by default."""
+    """Number of runs at a time; the number of cores by default."""
 
     def _check(self) -> None:
         for ratio in self.masks():
             DataArgs(mask=ratio)
         least = not self.seed_list() or self.tune_seeds < 1
-        refuse(least, f"`seeds` is {self.seeds} and `tune_seeds` {self.tune_seeds}: at least 1")
-        refuse(not 0 < self.tune_val < 1, f"`tune_val` is {self.tune_val}: a share between 0 and 1")
+        refuse(least, f"`seeds` is {self.seeds} and `tune_seeds` {self.tune_seeds}: both must be at least 1")
+        refuse(not 0 < self.tune_val < 1, f"`tune_val` is {self.tune_val}: it must be a share between 0 and 1")
 
     def training(self, **more: Any) -> TrainArgs:
-        """The options of one run: those that all have in common, and more."""
+        """The options of one run: the common ones, and `more`."""
         common = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunArgs)}
         return TrainArgs(**{"data": self.data, **common, **more})
 
     def settings(self) -> dict[str, Any]:
-        """What decides the results, as plain values."""
+        """The options that affect the results, as plain values."""
         lists = {"methods": self.method_list(), "mask": self.masks(), "seeds": self.seed_list()}
         found = super().settings() | lists
         return found if self.tune else {name: value for name, value in found.items() if not name.startswith("tune")}
@@ -102,7 +102,7 @@ class CompareArgs(RunArgs, ManyArgs):
         try:
             numbers = [int(value) for value in text.split(",") if value.strip()]
         except ValueError:
-            raise ConfigError(f"`seeds` is {text!r}: how many, or numbers separated by commas") from None
+            raise ConfigError(f"`seeds` is {text!r}: pass how many, or numbers separated by commas") from None
         return list(dict.fromkeys(numbers)) if "," in text else list(range(*numbers))
 
     def masks(self) -> list[float]:
@@ -110,60 +110,60 @@ class CompareArgs(RunArgs, ManyArgs):
         try:
             return [float(value) for value in self.mask.split(",")]
         except ValueError:
-            raise ConfigError(f"`mask` is {self.mask!r}: numbers from 0 to 1, separated by commas") from None
+            raise ConfigError(f"`mask` is {self.mask!r}: pass numbers from 0 to 1, separated by commas") from None
 
 
 @dataclass(frozen=True)
 class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
-    """Tell new classes from a few examples each."""
+    """Recognise new classes from a few examples each."""
 
     target: Annotated[str, tyro.conf.arg(aliases=["--targets"])] = "50"
-    """The new classes: how many of the finest to draw, or a file with a name per line. The others are learned from."""
+    """The new classes: how many of the finest to draw, or a file with one name per line. The others are used for training."""
     methods: str = "nn,sgm,ppa,lsd,kt,lht"
-    """Methods, separated by commas: nn, ppa, lsd, or whatever `lht methods` lists, with options as in lht:gamma=1."""
+    """Methods, separated by commas: nn, ppa, lsd, or any that `lht methods` lists, with options such as lht:gamma=1."""
     shots: str = "1,2,3,4,5"
-    """Examples of each new class, separated by commas."""
+    """Numbers of examples of each new class, separated by commas."""
     draws: int = 20
-    """How many times examples are drawn; every method gets the same."""
+    """How many times to draw examples; every method gets the same."""
     top: int = 5
-    """An answer counts when the right class is among so many."""
+    """An answer is right if the true class is among this many."""
     tree: Literal["names", "data"] = "names"
-    """The tree that is trained on: groups of similar class names, or the data's own."""
+    """The tree to train on: `names` groups similar class names, `data` is the data's own."""
     groups: str = "100,10"
-    """names: how many groups at each level above the classes, fine first."""
+    """For --tree names: how many groups at each level above the classes, fine first."""
     cluster: Literal["all", "source"] = "all"
-    """names: whether new classes take part in grouping, as in the paper; they are taken out of the tree afterwards."""
+    """For --tree names: whether new classes take part in grouping, as in the paper; they are then removed from the tree."""
     vectors: Path | None = None
-    """names: a file of word vectors, a word and its numbers per line, .gz allowed; by default their spelling is compared."""
+    """For --tree names: a file of word vectors, one word and its numbers per line, .gz allowed; by default spelling is used."""
     seeds: int = 1
-    """How many times each method is trained: seeds 0, 1, …"""
+    """How many times to train each method: seeds 0, 1, …"""
     seed: int = 0
-    """Of the drawn classes and examples, and of the groups."""
+    """Seed for drawing classes and examples, and for grouping."""
 
     _: KW_ONLY
     backbone: str = "auto"
-    """Pictures: the network that gives features, as of `lht train`. Features have a layer `linear` trained on them instead."""
+    """For pictures: the backbone, as in `lht train`. For features, a layer `linear` is trained on them instead."""
     freeze: bool = False
-    """Pictures: keep the backbone as it is, and train a layer `linear` on its features."""
+    """For pictures: do not train the backbone, but a layer `linear` on its features."""
     epochs: int | None = None
-    """Passes over the samples that are learned from: 5 for pictures by default, as in the paper, and 20 for features."""
+    """Passes over the training samples; by default 5 for pictures, as in the paper, and 20 for features."""
     batch_size: int = 128
     """Samples per step."""
     lr: float | None = None
-    """Learning rate of what is new at the start, falling to zero along a cosine: 0.01 for pictures by default, as in the paper,
-    0.05 for features."""
+    """Initial learning rate of the new layers, which falls to zero along a cosine; by default 0.01 for pictures, as in the
+    paper, and 0.05 for features."""
     backbone_lr: float | None = None
-    """Learning rate of the backbone: for pictures a tenth of --lr by default, as in the paper; for features 0.1, as one layer
-    has to do what a whole network does."""
+    """Learning rate of the backbone; by default a tenth of --lr for pictures, as in the paper, and 0.1 for features, as one
+    layer has to do the work of a whole network."""
     weight_decay: float = 5e-4
     """Weight decay of SGD."""
     ppa_steps: int = 300
-    """ppa: steps of its training; the published 12,500 take ten minutes for 120 classes of 1280 features on one core."""
+    """Training steps of ppa; the published 12,500 take ten minutes for 120 classes and 1280 features on one core."""
 
     def _check(self) -> None:
         first = self.shot_list()[:1]
-        refuse(not first or first[0] < 1, f"`shots` is {self.shots!r}: at least one number, from 1")
-        refuse(not self.method_list(), f"`methods` is {self.methods!r}: at least one name")
+        refuse(not first or first[0] < 1, f"`shots` is {self.shots!r}: pass at least one number, from 1")
+        refuse(not self.method_list(), f"`methods` is {self.methods!r}: pass at least one name")
         self.at_least(1, "draws", "top", "seeds", "ppa_steps")
         self.group_list()
         names = ("epochs", "batch_size", "lr", "backbone_lr", "weight_decay")
@@ -182,7 +182,7 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
         return _whole_numbers("groups", self.groups)
 
     def with_recipe(self, *, features: bool) -> LowshotArgs:
-        """The same, with what was left open filled in for training on features, or pictures."""
+        """The same options, with every open value filled in for features, or for pictures."""
         return dataclasses.replace(
             self,
             epochs=self.epochs or (20 if features else 5),
@@ -195,18 +195,18 @@ def _whole_numbers(name: str, text: str) -> list[int]:
     try:
         return [int(value) for value in text.split(",") if value.strip()]
     except ValueError:
-        raise ConfigError(f"`{name}` is {text!r}: whole numbers, separated by commas") from None
+        raise ConfigError(f"`{name}` is {text!r}: pass whole numbers, separated by commas") from None
 
 
 @dataclass(frozen=True)
 class ReproduceArgs:
-    """Run a table or figure of the paper again."""
+    """Reproduce a table or figure of the paper."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """Which one: `lht reproduce list` shows them all."""
+    """Its name; `lht reproduce list` shows them all."""
     root: Path | None = None
-    """Where the dataset's archive lies; or a table or an .npz of features to use in its place. Not needed for a dataset that
-    was prepared by name."""
+    """The dataset's archive; or a table or an .npz of features to use instead. Not needed for a dataset that was prepared by
+    name."""
     scale: Literal["full", "small"] = "small"
     """`full`: the paper's recipe, 200 epochs of ResNet-50 at 448 px. `small`: the same protocol on frozen features."""
     out: Path | None = None
@@ -214,10 +214,10 @@ class ReproduceArgs:
     seeds: int | str | None = None
     """How many seeds, or the seeds themselves; 10,100,1 by default, as in the paper's code, and five for ISIC."""
     epochs: int | None = None
-    """Other than the recipe's."""
+    """Number of epochs, instead of the recipe's."""
     backbone: str | None = None
-    """small: the frozen network whose features are used; efficientnet_lite0 by default."""
+    """For --scale small: the frozen network that gives features; efficientnet_lite0 by default."""
     jobs: int | None = None
-    """Runs at a time; the number of cores by default."""
+    """Number of runs at a time; the number of cores by default."""
     resume: bool = False
-    """Go on with one that was interrupted; finished runs are kept."""
+    """Continue an interrupted reproduction; finished runs are kept."""

@@ -1,4 +1,4 @@
-"""Faults made on purpose, to measure what they do: trees with classes in wrong places, coarse labels that are wrong."""
+"""Faults added on purpose, to measure their effect: trees with misplaced classes, wrong coarse labels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torchlht.vocabulary import Perturb
 
 @dataclass(frozen=True)
 class Perturbation:
-    """What is made wrong, and how much of it. A function of the data, the share and the seed alone.
+    """A fault and how much of it. It depends on the data, the share and the seed alone.
 
     Attributes:
-        kind: `rewired` moves finest classes to a random other parent, and labels follow: a tree that looks do not support.
-            `stale` moves them in the tree only: labels are right, and the tree that methods are given contradicts them.
-            `renamed` exchanges names at the second finest level, in labels and tree: nothing but names changes.
-            `stale_prior` exchanges them in the labels only, as the released Perturbed-Aircraft does.
-        share: share that is moved, of the finest classes, or renamed, of the second finest, 0 to 1.
+        kind: `rewired` moves finest classes to a random other parent, and labels follow: a tree that does not fit the looks.
+            `stale` moves them in the tree only: labels are right, and the tree given to methods contradicts them.
+            `renamed` swaps names at the second finest level, in labels and tree: only names change.
+            `stale_prior` swaps them in the labels only, as in the released Perturbed-Aircraft.
+        share: share of the finest classes to move, or of the second finest to rename, 0 to 1.
         noise: share of the training samples without a finest label whose other labels are replaced by those of a random
             other class.
-        seed: which, and where to.
+        seed: chooses them, and their new places.
     """
 
     kind: Perturb = "none"
@@ -35,12 +35,12 @@ class Perturbation:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise ConfigError(f"`perturb_share` is {self.share}: a share of the classes, from 0 to 1")
+            raise ConfigError(f"`perturb_share` is {self.share}: it must be a share of the classes, from 0 to 1")
         if not 0 <= self.noise <= 1:
-            raise ConfigError(f"`label_noise` is {self.noise}: a share of the samples without a finest label, from 0 to 1")
+            raise ConfigError(f"`label_noise` is {self.noise}: pass a share of the samples without a finest label, from 0 to 1")
 
     def perturb_tree(self, samples: Samples) -> Samples:
-        """The samples with another tree; to be called before labels are hidden."""
+        """The samples with another tree; call it before labels are hidden."""
         if self.kind == "none" or len(samples.hierarchy) < 2:
             return samples
         if self.kind in ("renamed", "stale_prior"):
@@ -63,7 +63,7 @@ class Perturbation:
         return dataclasses.replace(samples, hierarchy=prior, labels=labels)
 
     def perturb_labels(self, samples: Samples) -> Samples:
-        """The samples with wrong coarse labels; to be called after labels are hidden."""
+        """The samples with wrong coarse labels; call it after labels are hidden."""
         if not self.noise:
             return samples
         labels, tree = samples.labels.copy(), samples.hierarchy
@@ -88,7 +88,7 @@ class Perturbation:
 def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
     """The tree with a share of its finest classes moved to a random other parent. No parent is left without children.
 
-    Only children, which cannot just leave, take each other's places.
+    Only children swap places with each other.
     """
     parents: Ints = tree.parents[0].copy()
     moved = choose_some(tree.classes[0], ["all"] * len(parents), lambda _, n: round(n * share), seed=seed, purpose="rewire")
@@ -106,10 +106,10 @@ def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
 
 
 def rename_level(tree: Hierarchy, share: float, seed: int = 0, level: int = 1) -> tuple[Hierarchy, Ints]:
-    """The tree with the names of a share of a level's classes passed around among them, and each class's new number.
+    """The tree with the names of a share of a level's classes permuted, and each class's new number.
 
-    Names stay in their places and what is under them moves, so the class that was number i is now number `new[i]`, with the
-    same children and the same parent: the same tree but for names.
+    Names stay in place and what is under them moves: the class that was number i is now number `new[i]`, with the same children
+    and the same parent. It is the same tree except for names.
     """
     names = tree.classes[level]
     chosen = choose_some(names, ["all"] * len(names), lambda _, n: round(n * share), seed=seed, purpose="rename")

@@ -417,6 +417,6 @@ def propagated_text(semi: Semi, found: dict[str, float]) -> str:
     """One line about propagated labels: how many, and how often they are right."""
     count = int((semi.labels[:, 0] < 0).sum())
     return (
-        f"{count:,} samples without a finest label learn from their neighbours' labels"
+        f"{count:,} samples without a finest label take part with what their neighbours are"
         f" · {console.percent(found['propagated_right'])} right on {found['propagated_checked']:.0f} labels set aside"
     )

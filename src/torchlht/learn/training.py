@@ -1,4 +1,4 @@
-"""Training, top to bottom: prepare → build → fit → finish. Lightning Fabric handles devices, precision and processes.
+"""Training, top to bottom: prepare → build → fit → keep. Lightning Fabric handles devices, precision and processes.
 
 Every random choice depends on the seed and the epoch alone, so a run that is killed and resumed ends with the same weights,
 bit for bit, as one that is not (on a CPU, with the same number of threads and processes).

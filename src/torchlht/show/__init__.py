@@ -1,1 +1,1 @@
-"""What is shown: tables in the terminal, figures in one look and two themes, the page about a run."""
+"""Showing results: tables in the terminal, figures in two themes, the page about a run."""

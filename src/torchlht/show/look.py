@@ -1,11 +1,11 @@
 """One look for every figure: colours and type, light and dark, panels measured in inches, and classes in the order of the tree.
 
-A figure is a `matplotlib.figure.Figure`. A theme holds inside a block, for every figure that is made and saved in it:
+A figure is a `matplotlib.figure.Figure`. A theme applies to every figure that is made and saved inside a `with` block:
 
 >>> with look(DARK):
 ...     png = figure_png(gamma_figure(["runs/birds"]))
 
-It is kept per thread and task, not in the program: what is drawn elsewhere at the same time keeps its own.
+It applies to one thread or task only: figures drawn elsewhere at the same time keep their own theme.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Side = Literal["x", "y"]
 Scale = Literal["root", "log"]
 
 DPI = 150
-SMALLEST = 1e-4  # share that a logarithmic scale begins with
-TYPE_SIZES = (8.0, 7.0, 6.0)  # of class names, in points, the first that fits
+SMALLEST = 1e-4  # smallest share on a logarithmic scale
+TYPE_SIZES = (8.0, 7.0, 6.0)  # of class names, in points; the first that fits is used
 LEADING = 1.2
 LONGEST = 28  # letters of a class name
 TIED, UNTIED = 14.0, 4.0  # points between a heat map and names, with and without lines
@@ -55,14 +55,14 @@ class Theme:
     """The colours of one look.
 
     Attributes:
-        name: what files and style sheets call it.
-        paper: behind everything.
-        ink, grey, faint: of text and axes, of thin lines, of grids.
-        rules: of lines between groups of classes: finer ones, and the coarsest.
-        colours: of lines, told apart without red and green.
-        right, wrong: of answers.
-        shares: from none to all, beginning with nearly the paper.
-        heat: of maps that lie on pictures.
+        name: its name in files and style sheets.
+        paper: colour of the background.
+        ink, grey, faint: colours of text and axes, of thin lines, of grids.
+        rules: colours of lines between groups of classes: finer ones, and the coarsest.
+        colours: colours of curves, distinct also without red and green.
+        right, wrong: colours of answers.
+        shares: colour map from none to all, starting near the background.
+        heat: colour map over pictures.
         wash: darkest and lightest tone of a grey picture under a map.
     """
 
@@ -81,7 +81,7 @@ class Theme:
 
 
 def _scale(name: str, colours: list[str], bad: str) -> Any:
-    """A colour map, and the colour of what is not a number."""
+    """A colour map with a colour for NaN."""
     return LinearSegmentedColormap.from_list(name, colours).with_extremes(bad=bad)
 
 
@@ -117,16 +117,16 @@ _current: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
 
 
 def theme() -> Theme:
-    """The theme of the block that is running; light outside of any."""
+    """The theme of the current block; light outside any block."""
     return _current.get()
 
 
 @contextmanager
 def look(chosen: Theme | None = None) -> Iterator[Theme]:
-    """A block in which figures are made in one look.
+    """Context: figures are drawn in one theme.
 
     Args:
-        chosen: its theme; that of the block around it by default.
+        chosen: the theme; that of the surrounding block by default.
     """
     token = _current.set(chosen or _current.get())
     try:
@@ -137,7 +137,7 @@ def look(chosen: Theme | None = None) -> Iterator[Theme]:
 
 
 def _style(chosen: Theme) -> Any:
-    """What matplotlib is told of a theme."""
+    """Matplotlib's settings for a theme."""
     inked = ("text.color", "axes.titlecolor", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     return {
         **dict.fromkeys(inked, chosen.ink),
@@ -154,7 +154,7 @@ def _style(chosen: Theme) -> Any:
         "xtick.labelsize": 8,
         "ytick.labelsize": 8,
         "legend.frameon": False,
-        "text.parse_math": False,  # a class may have dollars in its name
+        "text.parse_math": False,  # a class name may contain dollars
     }
 
 
@@ -172,11 +172,11 @@ def panels(
     """A figure of rows × columns panels of exactly this size.
 
     Args:
-        rows: how many above each other; the first is on top.
-        columns: how many side by side.
+        rows: number of rows; the first is on top.
+        columns: number of columns.
         size: width and height of a panel, in inches.
-        gap: between columns and between rows, in inches.
-        margin: left, bottom, right and top, in inches; what of it stays empty is cut off when a figure is saved.
+        gap: gap between columns and between rows, in inches.
+        margin: left, bottom, right and top, in inches; empty parts are cut off when a figure is saved.
     """
     left, bottom, right, top = margin
     width = left + columns * size[0] + (columns - 1) * gap[0] + right
@@ -192,14 +192,14 @@ def panels(
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a PNG whole or not at all; gives its path."""
+    """Write a PNG completely or not at all; returns its path."""
     with replacing(Path(path)) as beside:
         beside.write_bytes(figure_png(figure))
     return Path(path)
 
 
 def figure_png(figure: Figure) -> bytes:
-    """The bytes of a PNG, cut to what is drawn."""
+    """The figure as PNG bytes, cut to what is drawn."""
     buffer = io.BytesIO()
     with look():
         figure.savefig(buffer, dpi=DPI, format="png", bbox_inches="tight", pad_inches=0.08)
@@ -207,14 +207,14 @@ def figure_png(figure: Figure) -> bytes:
 
 
 def caption(axes: Axes, text: str, *, lines: int = 1) -> None:
-    """A line above a panel's title, which has so many lines: what the whole figure shows."""
+    """Write a line about the whole figure above a panel's title, which has this many lines."""
     above = (12 + 11 * lines) / (72 * inches(axes, "y"))
     axes.text(0, 1 + above, text, transform=axes.transAxes, fontsize=10)
 
 
 def head(axes: Axes, *parts: str) -> int:
-    """A panel's title: its parts on one line, or, where they do not fit, on several; gives how many."""
-    letters = max(12, int(72 * inches(axes, "x") / 4.9))  # that fit, of 9 points
+    """A panel's title: its parts on one line, or on several if they do not fit; returns the number of lines."""
+    letters = max(12, int(72 * inches(axes, "x") / 4.9))  # letters of 9 points that fit
     joined = "  ·  ".join(part for part in parts if part)
     lines = [joined] if len(joined) <= letters else [line for part in parts for line in textwrap.wrap(part, letters)]
     axes.set_title("\n".join(lines))
@@ -222,7 +222,7 @@ def head(axes: Axes, *parts: str) -> int:
 
 
 def fitting(cells: int, target: float) -> float:
-    """The length, in inches and near a target, at which each of `cells` takes a whole number of pixels: no cell looks wider."""
+    """The length in inches near a target at which each of `cells` is a whole number of pixels, so that all look equal."""
     return cells * max(1, round(target * DPI / cells)) / DPI
 
 
@@ -240,7 +240,7 @@ def beside(axes: Axes, gap: float, size: tuple[float, float]) -> Axes:
 
 
 def inches(axes: Axes, side: Side) -> float:
-    """How long a side of a panel is."""
+    """The length of a side of a panel."""
     box, (width, height) = axes.get_position(), figure_of(axes).get_size_inches()
     return float(box.width * width if side == "x" else box.height * height)
 
@@ -249,12 +249,12 @@ def inches(axes: Axes, side: Side) -> float:
 
 
 def share_scale(scale: Scale = "root") -> Normalize:
-    """From 0 to 1 with more room for small shares: their square root, or their logarithm from 0.01 % on."""
+    """A scale from 0 to 1 with more room for small shares: square root, or logarithm from 0.01 %."""
     return LogNorm(SMALLEST, 1) if scale == "log" else PowerNorm(0.5, vmin=0, vmax=1)
 
 
 def heat_map(axes: Axes, matrix: Floats, norm: Normalize) -> AxesImage:
-    """A matrix as colours, row 0 on top, without ticks; entries that are not numbers are grey."""
+    """A matrix as colours, row 0 on top, without ticks; NaN entries are grey."""
     drawn = np.ma.masked_invalid(np.clip(matrix, norm.vmin, norm.vmax))
     image = axes.imshow(drawn, cmap=theme().shares, norm=norm, aspect="auto", interpolation="nearest")
     axes.set_xticks([])
@@ -265,7 +265,7 @@ def heat_map(axes: Axes, matrix: Floats, norm: Normalize) -> AxesImage:
 
 
 def colour_bar(axes: Axes, image: AxesImage, label: str, ticks: Sequence[float], names: Sequence[str]) -> None:
-    """What the colours of a heat map mean, to the right of a panel."""
+    """Draw the legend of a heat map's colours to the right of a panel."""
     bar = beside(axes, 0.14, (0.1, min(inches(axes, "y"), 2.2)))
     figure_of(axes).colorbar(image, cax=bar)
     bar.set_ylabel(label, fontsize=TYPE_SIZES[0])
@@ -285,7 +285,7 @@ def share_bar(axes: Axes, image: AxesImage, label: str, scale: Scale = "root") -
 
 
 def taxonomy_order(tree: Hierarchy, level: int) -> Ints:
-    """The classes of a level so that those of one parent stand together, and so on upwards."""
+    """The classes of a level, ordered so that those of one parent are adjacent, and so on upwards."""
     return np.lexsort([tree.ancestors(k, of=level) for k in range(level, len(tree))])
 
 
@@ -298,7 +298,7 @@ class Group(NamedTuple):
 
     @property
     def centre(self) -> float:
-        """Its middle, where position i is a cell from i - ½ to i + ½."""
+        """Its centre; position i is a cell from i - ½ to i + ½."""
         return (self.start + self.stop - 1) / 2
 
 
@@ -325,10 +325,10 @@ def separate(axes: Axes, tree: Hierarchy, level: int, side: Side) -> None:
 
 
 def label_classes(axes: Axes, tree: Hierarchy, level: int, side: Side) -> int:
-    """Names along a side of a heat map: of the classes, or, where these do not fit, of the finest groups that do.
+    """Names along a side of a heat map: of the classes or, if these do not fit, of the finest groups that do.
 
-    A name that would run into its neighbour is moved aside and tied to its place by a thin line. Gives the level whose names
-    are shown.
+    A name that would overlap its neighbour is moved aside and joined to its place by a thin line. Returns the level of the
+    names.
     """
     length = 72 * inches(axes, side)
     by, size = _fitting_names(tree, level, length)
@@ -347,7 +347,7 @@ def label_classes(axes: Axes, tree: Hierarchy, level: int, side: Side) -> int:
 
 
 def _fitting_names(tree: Hierarchy, level: int, length: float) -> tuple[int, float]:
-    """The finest level whose names fit along so many points, and their size."""
+    """The finest level whose names fit along a length in points, and their size."""
     for by in range(level, len(tree)):
         for size in TYPE_SIZES:
             if tree.sizes[by] * size * LEADING <= length:
@@ -356,7 +356,7 @@ def _fitting_names(tree: Hierarchy, level: int, length: float) -> tuple[int, flo
 
 
 def _named(found: list[Group], most: int, *, equal: bool) -> list[Group]:
-    """Those of the groups that are named: at most so many, the largest, or evenly chosen where all are of one size."""
+    """The groups to name: at most `most`, the largest, or evenly chosen if all are of one size."""
     if len(found) <= most:
         return found
     if equal:
@@ -365,7 +365,7 @@ def _named(found: list[Group], most: int, *, equal: bool) -> list[Group]:
 
 
 def _write_name(axes: Axes, side: Side, at: float, away: float, text: str, size: float) -> None:
-    """One name beside a heat map, at a share of the side's length."""
+    """Write one name next to a heat map, at a share of the side's length."""
     if side == "x":
         where: dict[str, Any] = {"x": at, "y": -away, "rotation": 90, "ha": "center", "va": "top"}
     else:
@@ -374,14 +374,14 @@ def _write_name(axes: Axes, side: Side, at: float, away: float, text: str, size:
 
 
 def _lines(axes: Axes, ends: Sequence[Sequence[tuple[float, float]]], **style: Any) -> None:
-    """Straight lines between pairs of points, in shares of a panel's sides."""
+    """Draw straight lines between pairs of points, in shares of a panel's sides."""
     axes.add_artist(LineCollection(ends, transform=axes.transAxes, clip_on=False, **style))
 
 
 def spread(places: Floats, gap: float, length: float) -> Floats:
     """Ascending places moved as little as possible (least squares) so that neighbours are at least `gap` apart.
 
-    They stay within 0…length, half a gap from its ends, where there is room for all of them.
+    They stay within 0…length, half a gap from its ends, if there is room for all of them.
     """
     offsets = gap * np.arange(len(places))
     room = length - gap / 2 - offsets[-1] if len(places) else 0.0
@@ -390,7 +390,7 @@ def spread(places: Floats, gap: float, length: float) -> Floats:
 
 
 def _ascending(values: Floats) -> Floats:
-    """The nearest sequence that does not descend: pool adjacent violators."""
+    """The nearest non-decreasing sequence: pool adjacent violators."""
     blocks: list[tuple[float, int]] = []  # mean and size
     for value in values.tolist():
         block = (value, 1)

@@ -1,4 +1,4 @@
-"""The page about a run: one HTML file that needs nothing else, and its figures as PNGs beside it."""
+"""The page about a run: one self-contained HTML file, and its figures as PNGs next to it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Section:
     """A part of the page.
 
     Attributes:
-        key: its anchor, and with _ for - the macro of sections.html that writes it.
+        key: its anchor; with _ for -, the macro of sections.html that writes it.
         title: its heading.
         short: its name in the contents.
-        content: what is in it, or a sentence why it does not apply.
+        content: its content, or a sentence on why it does not apply.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Section:
     content: Content | str
 
     def missing(self) -> list[str]:
-        """A sentence for everything that is left out."""
+        """One sentence for everything left out."""
         return [f"{self.short}: {self.content}"] if isinstance(self.content, str) else list(self.content.missing)
 
 
@@ -65,12 +65,12 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Subject], Content | str]], ...] =
 
 @dataclass(frozen=True)
 class Report:
-    """What was written.
+    """The page that was written.
 
     Attributes:
-        path: of the page.
+        path: path of the page.
         figures: how many figures are on it.
-        missing: a sentence for everything that was left out.
+        missing: one sentence for everything left out.
         seconds: how long it took.
     """
 
@@ -91,31 +91,31 @@ def report(
     workers: int = 0,
     device: str = "cpu",
 ) -> Report:
-    """Write a page about a run, with its figures beside it.
+    """Write a page about a run, with its figures next to it.
 
     >>> report("runs/birds", compare=["runs/flat"]).path
     PosixPath('runs/birds/report/report.html')
 
     Args:
         run: a finished run directory.
-        compare: other runs on the same tree to stand beside it; the first is the baseline.
+        compare: other runs on the same tree to compare with; the first is the baseline.
         out: folder for the page and its figures; RUN/report by default.
         split: "test", "val", "train" or "all" of the run's data.
-        images: how many pictures Grad-CAM looks at, and worst mistakes are shown.
-        attributes: of the finest classes, see `read_class_attributes`; looked for beside the pictures by default.
-        workers: processes that decode pictures.
+        images: how many pictures to explain with Grad-CAM, and how many of the worst mistakes to show.
+        attributes: attributes of the finest classes, see `read_class_attributes`; by default searched next to the pictures.
+        workers: how many processes decode pictures.
         device: where to compute: cpu, cuda, mps, or auto.
 
     Raises:
-        LHTError: for a run that is missing or unfinished, or one to compare with that has another tree.
+        LHTError: when a run is missing or unfinished, or a run to compare with has another tree.
     """
     started = time.monotonic()
     if images < 0:
-        raise ConfigError(f"`images` is {images}: 0 for none, or more")
+        raise ConfigError(f"`images` is {images}: it must be 0 or more")
     runs = see_all(run, compare, split=split, workers=workers, device=device)
     subject = Subject(tuple(runs), images, Path(attributes) if attributes is not None else None)
     if subject.attributes is not None:
-        read_class_attributes(subject.attributes, subject.tree)  # what is wrong with them should be said at once
+        read_class_attributes(subject.attributes, subject.tree)  # fail early if they are wrong
     sections = [Section(key, title, short, make(subject)) for key, title, short, make in SECTIONS]
     folder = Path(out) if out is not None else Path(run) / "report"
     figures = [figure for one in sections if isinstance(one.content, Content) for figure in one.content.figures]
@@ -132,8 +132,8 @@ def page(head: Mapping[str, object], sections: Sequence[Section]) -> str:
     """The whole document.
 
     Args:
-        head: what `header` gives.
-        sections: in the order they stand in.
+        head: the result of `header`.
+        sections: the sections, in order.
     """
     made = f"torchlht {importlib.metadata.version('torchlht')} on {datetime.now():%Y-%m-%d %H:%M}"
     return TEMPLATES.get_template("page.html").render(head=head, sections=sections, made=made)

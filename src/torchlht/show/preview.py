@@ -1,4 +1,4 @@
-"""A contact sheet: a few pictures of every class, in the order of the tree, so that a mistake in the data is seen at once."""
+"""A contact sheet: a few pictures of every class, in the order of the tree, to spot mistakes in the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchlht.hierarchy.tree import Hierarchy
 
 TILE, GAP, MARGIN, LABEL = 72, 4, 24, 18
 INK, FAINT, PAPER = (30, 34, 40), (120, 128, 138), (250, 249, 246)
-MAX_CLASSES = 400  # a sheet of more cannot be looked at
+MAX_CLASSES = 400  # a sheet of more classes is too large to look at
 
 
 def contact_sheet(samples: Samples, out: Path, *, per_class: int = 6, skip: set[str] | None = None) -> None:
@@ -39,7 +39,7 @@ def contact_sheet(samples: Samples, out: Path, *, per_class: int = 6, skip: set[
 
 
 def _leaves_in_order(tree: Hierarchy) -> list[int]:
-    """Finest classes so that siblings stand together."""
+    """Finest classes, ordered so that siblings are adjacent."""
     keys = [tree.ancestors(k) for k in range(len(tree))]
     return [int(i) for i in np.lexsort(keys)]
 

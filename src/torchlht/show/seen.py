@@ -1,4 +1,4 @@
-"""What a model said of samples, in one pass: all that the sections of a page are made from."""
+"""A model's predictions for samples, in one pass: the material of all sections of a page."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A run, the samples of one split, and what it says of them. Arrays are (n, K), fine first.
+    """A run, the samples of one split, and its predictions for them. Arrays are (n, K), fine first.
 
     Attributes:
-        name: what tables and figures call the run.
+        name: the run's name in tables and figures.
         run: its directory.
         model: its model.
         args: the options it was trained with.
         record: its metrics.json.
         samples: the samples.
         split: which part of its data they are.
-        data: their features, whatever they were before.
+        data: their features, also if they are pictures.
         labels: true classes, -1 where unknown.
-        chosen: the classes that are answered.
-        raw: the probabilities of these.
-        confidence: the same after calibration; as they are where there is none.
-        truth: (n,) calibrated probability of the true finest class; not a number where it is unknown.
-        metrics: of the answers, in the layout of metrics.json.
+        chosen: the answers.
+        raw: their uncalibrated probabilities.
+        confidence: their calibrated probabilities; equal to `raw` without a calibration.
+        truth: (n,) calibrated probability of the true finest class; NaN where it is unknown.
+        metrics: metrics of the answers, in the layout of metrics.json.
         transitions: whether the method has transitions from fine to coarse.
     """
 
@@ -75,22 +75,22 @@ class Seen:
 
     @property
     def calibrated(self) -> bool:
-        """Whether probabilities were fitted to validation samples."""
+        """Whether the run has a calibration."""
         return self.model.calibration is not None
 
     @property
     def known(self) -> Bools:
-        """(n, K) where a label is known."""
+        """(n, K) whether a label is known."""
         return np.asarray(self.labels >= 0)
 
     @property
     def right(self) -> Bools:
-        """(n, K) where the answer is the label; not where that is unknown."""
+        """(n, K) whether the answer is the label; False where it is unknown."""
         return np.asarray(self.chosen == self.labels)
 
     @property
     def decisions(self) -> Decisions:
-        """What is answered and how surely, after calibration."""
+        """Answers and their calibrated probabilities."""
         return Decisions(*map(torch.from_numpy, (self.chosen, self.confidence, self.labels)))
 
 
@@ -107,8 +107,8 @@ def see(
     Args:
         run: a finished run directory.
         split: which part of its data.
-        name: what to call it; the directory's name by default.
-        workers: processes that decode pictures.
+        name: its name; that of the directory by default.
+        workers: how many processes decode pictures.
         device: where to compute: cpu, cuda, mps, or auto.
 
     Raises:
@@ -124,7 +124,7 @@ def see(
 
 
 def as_features(model: Model, data: SampleSet, workers: int = 0) -> FeatureSet:
-    """Pictures as what the backbone makes of them, so that it runs once whatever is asked afterwards; features as they are."""
+    """The backbone's features of pictures, so that it runs only once; features are returned as they are."""
     if isinstance(data, FeatureSet):
         return data
     with console.counting("pictures", len(data), quiet=not console.notes.is_terminal) as count:
@@ -133,7 +133,7 @@ def as_features(model: Model, data: SampleSet, workers: int = 0) -> FeatureSet:
 
 
 def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
-    """The fields of `Seen` that come from asking the model."""
+    """The fields of `Seen` that come from running the model."""
     metrics, transitions = HierarchyMetrics(model.hierarchy).to(device_of(model)), False
     found: dict[str, list[Tensor]] = {name: [] for name in ("chosen", "raw", "confidence", "truth")}
     for prediction, labels in ask(model, data):
@@ -154,7 +154,7 @@ def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
 
 
 def _of(prediction: Prediction, labels: Tensor) -> Tensor:
-    """(B,) the probability of the true finest class; not a number where it is unknown."""
+    """(B,) the probability of the true finest class; NaN where it is unknown."""
     truth = labels[:, 0]
     picked = prediction.log_probs[0].gather(1, truth.clamp(min=0).unsqueeze(1)).squeeze(1).exp()
     return torch.where(truth >= 0, picked, torch.nan)
@@ -168,20 +168,20 @@ def see_all(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> list[Seen]:
-    """A run and those that stand beside it, which must have its tree.
+    """A run and those to compare it with, which must have its tree.
 
     Raises:
-        ConfigError: for a run with another tree, or the same run twice.
+        ConfigError: when a run has another tree, or is named twice.
     """
     runs = [Path(run), *map(Path, compare)]
     if len({one.resolve() for one in runs}) < len(runs):
-        raise ConfigError("`compare` names a run twice: pass other runs than the one the page is about, each once")
+        raise ConfigError("`compare` names a run twice: pass each run once, without the one the page is about")
     found: list[Seen] = []
     for path, name in zip(runs, distinct_names(runs), strict=True):
         one = see(path, split=split, name=name, workers=workers, device=device)
         if found and one.tree != found[0].tree:
             raise ConfigError(
-                f"{path}: another tree ({one.tree.describe()}) than {runs[0]} ({found[0].tree.describe()}): "
+                f"{path}: its tree ({one.tree.describe()}) differs from that of {runs[0]} ({found[0].tree.describe()}): "
                 "`compare` takes runs with the same levels, classes and parents"
             )
         found.append(one)
@@ -189,7 +189,7 @@ def see_all(
 
 
 def distinct_names(runs: Sequence[Path]) -> list[str]:
-    """The names of directories, with as much of the path before them as tells them apart."""
+    """The names of directories, with enough of the path to tell them apart."""
     paths = [path.resolve().parts[1:] for path in runs]
     for length in range(1, max(map(len, paths)) + 1):
         names = ["/".join(parts[-length:]) for parts in paths]

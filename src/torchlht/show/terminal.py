@@ -70,7 +70,7 @@ def faults_text(source: str, faults: list[Fault]) -> str:
 
 def metrics_table(metrics: dict[str, Any]) -> Table:
     """The metrics of each level, coarse → fine."""
-    from torchlht.measure.metrics import specs  # takes seconds, which a tree of classes need not wait for
+    from torchlht.measure.metrics import specs  # takes seconds, which printing a tree does not need
 
     table, shown = Table("level", title_justify="left"), specs("level", "terminal")
     for name in (*(spec.headed("terminal") for spec in shown), "classes", "samples"):
@@ -82,7 +82,7 @@ def metrics_table(metrics: dict[str, Any]) -> Table:
 
 
 def answers_table(points: list[dict[str, Any]]) -> Table:
-    """Rolled-up answers: how deep they go and how many are wrong, a row per threshold."""
+    """Rolled-up answers: how deep they are and how many are wrong, one row per threshold."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column("asked for", no_wrap=True)
     levels = [level["name"] for level in points[0]["levels"]]

@@ -289,7 +289,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(name, module, 
 def test_options_that_make_no_sense_are_refused():
     with pytest.raises(ConfigError, match=r"C is 0\.0"):
         Logistic(FEATURES, TREE, C=0.0)
-    with pytest.raises(ConfigError, match="at least two levels; use logistic"):
+    with pytest.raises(ConfigError, match="at least two levels; use the method logistic"):
         HiClass(FEATURES, Hierarchy.from_parents([], classes=[["a", "b"]]))
 
 

@@ -96,7 +96,7 @@ def export(
 
 
 def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
-    """The metadata of the file, see `read`. Without a calibration, predictions for samples, `said`, tell the kinds of levels."""
+    """The metadata of the file, see `read`. Without a calibration, predictions for samples, `said`, tell the levels' kinds."""
     tree, spec, calibration = model.hierarchy, model.preprocess, model.calibration
     return {
         "format": FORMAT,

@@ -45,7 +45,7 @@ class CHMCNN(Method):
         in_features: width of the features.
         hierarchy: the tree of classes.
         mil: teach a positive class whose children are unknown by the largest output of its descendants instead of its own.
-        drop_masked_samples: learn only from samples with every level known; the LHT paper's figures suggest it was run this way.
+        drop_masked_samples: learn only from samples with every level known; the LHT paper's figures suggest that it was run so.
         width: width of the neck.
     """
 

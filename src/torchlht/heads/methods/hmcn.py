@@ -71,9 +71,7 @@ class HMCN(Method):
     ) -> None:
         super().__init__(in_features, hierarchy)
         if violation_weight < 0 or not 0 < mix < 1 or not 0 <= dropout < 1:
-            raise ConfigError(
-                f"violation_weight {violation_weight}, mix {mix}, dropout {dropout}: they must be at least 0, from 0 to 1, and from 0 to below 1"
-            )
+            raise ConfigError(f"violation_weight {violation_weight}, mix {mix}, dropout {dropout}: from 0, inside 0…1, below 1")
         self.violation_weight, self.mix, self.activation = violation_weight, mix, activation
         self.neck = Neck(in_features, 1, width=width)
 

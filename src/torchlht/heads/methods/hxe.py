@@ -32,7 +32,7 @@ class HXE(Marginal):
     Args:
         in_features: width of the features.
         hierarchy: the tree of classes.
-        alpha: how fast the weight of a step falls with its depth; 0 weighs all alike, which equals `flat` if all labels are known.
+        alpha: how fast the weight of a step falls with its depth; 0 weighs all alike, which is `flat` if all labels are known.
         width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """

@@ -37,9 +37,9 @@ class KT(Method):
         hierarchy: the tree of classes.
         level_weights: weights of the levels in the loss, fine first, such as 1,1,0.3,1 (the released ones, for four levels);
             1 for every level by default.
-        start: how the two stacked layers start: `identity` plus noise, which learns from the first step; or `normal`, noise alone, as
+        start: of the two stacked layers: `identity` plus noise, which learns from the first step; or `normal`, noise alone, as
             published.
-        variance: variance of the noise that weights start from; 1e-8 as released, a standard deviation of 0.0001. Biases start at 0.
+        variance: variance of the initial weights; 1e-8 as released, a standard deviation of 0.0001. Biases start at 0.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
 
     Raises:

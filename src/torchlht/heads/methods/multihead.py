@@ -1,6 +1,6 @@
 """`multihead`: one independent softmax per level on a common trunk; `hd-cnn` is the same with split features.
 
-The paper calls this its HD-CNN baseline; the original HD-CNN, with a coarse-gated mixture of fine experts, is a different method.
+The paper calls this its HD-CNN baseline; the original HD-CNN, with a coarse-gated mixture of fine experts, is another method.
 The paper splits the features into K parts. Sharing them is a much stronger baseline, which it leaves out.
 """
 

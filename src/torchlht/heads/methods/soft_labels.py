@@ -33,7 +33,7 @@ class SoftLabels(Marginal):
         in_features: width of the features.
         hierarchy: the tree of classes.
         beta: how sharp the targets are; large values, and also 0 as in the public code, give one-hot targets.
-        soft_coarse: what to learn from samples without a fine label: nothing (`off`, the LHT paper's use), the mean target of the
+        soft_coarse: what samples without a fine label teach: nothing (`off`, the LHT paper's use), the mean target of the
             finest classes under their deepest known label (`mean`), or that label's likelihood (`marginal`).
         width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.

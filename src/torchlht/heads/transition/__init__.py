@@ -4,8 +4,8 @@
                                                    ▲
                              log p at this level (B, C_{k-1})
 
-Tᵏ is column-stochastic: column j distributes class j of level k-1 over the classes of level k. Everything is in log space and at least
-float32, also under autocast: p underflows at a logit gap of 104, log p does not.
+Tᵏ is column-stochastic: column j distributes class j of level k-1 over the classes of level k. Everything is in log space and
+at least float32, also under autocast: p underflows at a logit gap of 104, log p does not.
 
 core       the base class; dense, the tree itself, and low rank, Q Lᵀ + γ S, as whole matrices of a few samples
            at a time: fastest for small trees

@@ -235,8 +235,8 @@ class LowRankStep(torch.autograd.Function):
         log pᵏ_i = log Σ_j E_ij q_j
         h_i = g_i / Σ_j E_ij q_j,    dlog p_j = q_j Σ_i h_i E_ij,    dA_ij = E_ij (h_i q_j - dlog p_j / Z_j)
 
-    All terms are positive, so nothing cancels. If a sum underflows, which takes a gap of about 70 between logits, it is computed in
-    log space instead. A few samples are computed at a time. If they do not all fit, the backward pass computes E again, which is
+    All terms are positive, so nothing cancels. If a sum underflows, which takes a gap of about 70 between logits, log space is
+    used instead. A few samples are computed at a time. If they do not all fit, the backward pass computes E again, which is
     faster than storing and reading that much memory.
     """
 
@@ -321,9 +321,7 @@ def _carefully_back(
     """Gradients of `_careful`."""
     left, right, log_p = some
     log_t = torch.log_softmax(logits(left, right, gamma, flat), dim=1)
-    inner = gradient.unsqueeze(2) * torch.exp(
-        log_t + log_p.unsqueeze(1) - result.unsqueeze(2)
-    )  # weighted by the share of j in i
+    inner = gradient.unsqueeze(2) * torch.exp(log_t + log_p.unsqueeze(1) - result.unsqueeze(2))  # by the share of j in i
     of_log_p = inner.sum(dim=1)
     inner -= log_t.exp_() * of_log_p.unsqueeze(1)
     of_left = torch.bmm(right.mT, inner).mT

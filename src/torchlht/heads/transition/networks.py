@@ -75,7 +75,7 @@ class TransitionNetwork(nn.Module):
         return (children, self.parents) if self.down else (self.parents, children)
 
     def check_size(self, name: str) -> None:
-        """Raise an error if a matrix over all pairs of classes would be too large."""
+        """Raise ConfigError if a matrix over all pairs of classes would be too large."""
         if self.rows * self.columns > LARGEST:
             raise ConfigError(
                 f"transition {name} has a number for each of {self.rows:,} × {self.columns:,} pairs of classes; "
@@ -96,9 +96,9 @@ class TransitionNetwork(nn.Module):
 class LowRank(TransitionNetwork):
     """A = Q Lᵀ + γ S, T = column softmax of A; Q (rows, s) and L (columns, s) are linear in the features.
 
-    The paper adds a scalar β to all of A. It is left out here: a constant in every row of a column cancels in the softmax, so its
-    gradient is exactly zero. With γ = 1 a column starts with only e/(e + C_k - 1) on the true parent (0.07 for 38 families); the
-    default 6 starts it at 0.92.
+    The paper adds a scalar β to all of A. It is left out here: a constant in every row of a column cancels in the softmax, so
+    its gradient is exactly zero. With γ = 1 a column starts with only e/(e + C_k - 1) on the true parent (0.07 for 38
+    families); the default 6 starts it at 0.92.
     """
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
@@ -110,9 +110,7 @@ class LowRank(TransitionNetwork):
         self.right = nn.Linear(in_features, rank * self.rows, bias=bias)
         self.gamma = nn.Parameter(torch.tensor(float(gamma)))
         if self.form == "truncated" and self.down:
-            raise ConfigError(
-                "the form truncated needs the tree, which does not tell how a coarse class divides; it goes from fine to coarse only"
-            )
+            raise ConfigError("the tree does not tell how a coarse class divides; truncated goes from fine to coarse only")
         suited = automatic(self.rows, self.columns, most=self.most.most, confused=self.confused, down=self.down)
         self.chosen = suited if self.form == "auto" else self.form
         self.edges = Prior.of(*self.pairs(), self.columns)
@@ -155,7 +153,7 @@ class Full(TransitionNetwork):
     """A = reshape(W u + b): every entry is free, without a prior. Large: C_k · C_{k-1} outputs."""
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
-        """Create the layer. Raises an error if it would be too large."""
+        """Create the layer. Raises ConfigError if it would be too large."""
         self.check_size("full")
         self.logits = nn.Linear(in_features, self.rows * self.columns, bias=bias)
 
@@ -169,7 +167,7 @@ class Static(TransitionNetwork):
     """T = column softmax of a free matrix that is the same for every sample; it starts at γ S."""
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
-        """Create the matrix. Raises an error if it would be too large."""
+        """Create the matrix. Raises ConfigError if it would be too large."""
         self.check_size("static")
         self.logits = nn.Parameter(self.prior(torch.tensor(float(gamma))))
 

@@ -31,14 +31,14 @@ from torchlht.lab.benchmarks.archive import (
 from torchlht.lab.perturbing import rename_level, rewire
 
 LEVELS = ("maker", "family", "model")
-KINDS = ("manufacturer", "family", "variant")  # what the archive calls them
+KINDS = ("manufacturer", "family", "variant")  # their names in the archive
 LISTS = ("manufacturers.txt", "families.txt", "variants.txt")
 PARTS = {"trainval": "train", "test": "test"}
 SHARE = 0.4  # of the families that are renamed, or of the models that are moved
 
 
 def read_aircraft(root: Path, request: Request) -> Archive:
-    """The aircraft under `root`, which holds fgvc-aircraft-2013b, or is it, or is its data."""
+    """Read the aircraft under `root`: the folder that holds fgvc-aircraft-2013b, that folder itself, or its data folder."""
     base = find_base(root, ("fgvc-aircraft-2013b/data", "data", "."), (*LISTS, "images"))
     files = [f"images_{kind}_{part}.txt" for part in PARTS for kind in KINDS]
     require(base, files=(*LISTS, *files), folders=("images",))
@@ -59,22 +59,22 @@ def read_aircraft(root: Path, request: Request) -> Archive:
 
 
 def _check_lists(base: Path, seen: Sequence[set[str]]) -> list[str]:
-    """The models in their official order; refuses names that pictures have and the lists do not, and the other way round."""
+    """The models in their official order. Raises DataError if pictures and lists do not have the same names."""
     for file, names in zip(LISTS, seen, strict=True):
         listed = {line.strip() for line in read_lines(base / file) if line.strip()}
         if unlisted := sorted(names - listed):
-            raise DataError(f"{base / file}: {unlisted[0]!r} is not listed, but pictures are labelled so")
+            raise DataError(f"{base / file}: {unlisted[0]!r} is not listed, but pictures have this label")
         if unused := sorted(listed - names):
-            raise DataError(f"{base / file}: {unused[0]!r} is listed, but no picture is labelled so")
+            raise DataError(f"{base / file}: {unused[0]!r} is listed, but no picture has this label")
     return [line.strip() for line in read_lines(base / "variants.txt") if line.strip()]
 
 
 def read_perturbed(root: Path, request: Request) -> Archive:
-    """The aircraft with another tree. Pictures keep their models, so that the labels of families follow the tree.
+    """The aircraft with another tree. Pictures keep their models, so labels of families follow the tree.
 
-    `renamed` passes the names of families around among 40 % of them, which changes nothing but names. `stale_prior`, the
-    released construction, does the same and gives the tree as it was for a prior, which contradicts the labels then.
-    `rewired` moves 40 % of the models to other families, as the paper's text has it.
+    `renamed` permutes the names of 40 % of the families, which changes nothing but names. `stale_prior`, the released
+    construction, does the same and gives the old tree as a prior, which then contradicts the labels. `rewired` moves 40 % of
+    the models to other families, as in the paper's text.
     """
     archive = read_aircraft(root, request)
     if request.mode == "rewired":

@@ -1,4 +1,4 @@
-"""What the readers of benchmark archives share: what each of them finds, and how what is missing is said."""
+"""What the readers of benchmark archives share: their result, and their checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of an archive: which of its trees, which perturbation of it, and which seed."""
+    """Options for reading an archive: the tree, the perturbation, and the seed."""
 
     tree: str = "default"
     mode: str | None = None
@@ -35,15 +35,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Archive:
-    """What a reader found.
+    """The content of an archive.
 
     Attributes:
         tree: the tree that the labels follow.
         pictures: every picture, with its finest class; coarser labels follow from the tree.
-        prior: another tree of the same classes, for methods to be misled by.
-        targets: classes that are set apart for few-shot tests.
-        names: how many names each level has, fine first, where that is not the number of its classes: two that have the
-            same name are told apart in the tree.
+        prior: another tree of the same classes, given to methods to mislead them.
+        targets: classes set apart for few-shot tests.
+        names: how many names each level has, fine first, if that is not the number of its classes: two classes with the
+            same name are distinct in the tree.
     """
 
     tree: Hierarchy
@@ -59,7 +59,7 @@ def shipped_tree(name: str) -> Hierarchy:
 
 
 def find_base(root: Path, inner: Sequence[str], holds: Sequence[str]) -> Path:
-    """The first of the folders `inner` under `root` in which anything of `holds` lies; `root` when none does."""
+    """The first of the folders `inner` under `root` that contains anything of `holds`; `root` if none does."""
     if not root.is_dir():
         raise DataError(f"{root}: no such folder")
     folders = [root / name for name in inner]
@@ -67,7 +67,7 @@ def find_base(root: Path, inner: Sequence[str], holds: Sequence[str]) -> Path:
 
 
 def require(base: Path, *, files: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
-    """Refuse a folder that lacks any of these, naming all it lacks."""
+    """Raise DataError if a folder lacks any of these; the message names all that are missing."""
     missing = [f"{name}/" for name in folders if not (base / name).is_dir()]
     missing += [name for name in files if not (base / name).is_file()]
     if missing:
@@ -75,14 +75,14 @@ def require(base: Path, *, files: Iterable[str] = (), folders: Iterable[str] = (
 
 
 def read_pairs(file: Path) -> dict[str, str]:
-    """Lines of a first word and the rest, as a table; refuses a line without a rest and a word that comes twice."""
+    """A table from lines of a first word and the rest. Raises DataError for a line of one word or a repeated word."""
     pairs: dict[str, str] = {}
     for number, line in enumerate(read_lines(file), start=1):
         if not line.strip():
             continue
         words = line.split(maxsplit=1)
         if len(words) < 2:
-            raise DataError(f"{file} line {number}: {line.strip()!r} has one word; expected a number or name and what it has")
+            raise DataError(f"{file} line {number}: {line.strip()!r} has one word; expected a number or name, then its value")
         if words[0] in pairs:
             raise DataError(f"{file} line {number}: {words[0]!r} appears twice")
         pairs[words[0]] = words[1].strip()
@@ -90,12 +90,12 @@ def read_pairs(file: Path) -> dict[str, str]:
 
 
 def read_lines(file: Path) -> list[str]:
-    """The lines of a text file; letters that are not UTF-8 are replaced, and are then found not to fit anything."""
+    """The lines of a text file; bytes that are not UTF-8 are replaced, and later match nothing."""
     return file.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def same_keys(tables: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuse tables that do not speak of the same pictures, with the first that is not in all of them."""
+    """Raise DataError if tables are not about the same pictures; the message names the first that is not in all."""
     everything = sorted(set().union(*tables.values()))
     for file, table in tables.items():
         if lacking := [key for key in everything if key not in table]:
@@ -105,20 +105,20 @@ def same_keys(tables: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def look_up(table: Mapping[str, Value], key: str, where: str) -> Value:
-    """An entry of a table, or the fault that there is none."""
+    """An entry of a table. Raises DataError if there is none."""
     if key not in table:
         raise DataError(f"{where}: {key!r} is not one of {', '.join(list(table)[:4])}{', …' if len(table) > 4 else ''}")
     return table[key]
 
 
 def place(parents: dict[str, str], level: str, child: str, parent: str, where: str) -> None:
-    """Note a class's parent; refuses a second one."""
+    """Record a class's parent. Raises DataError for a second one."""
     if parents.setdefault(child, parent) != parent:
         raise DataError(f"{where}: {level} {child!r} is under {parent!r} here but under {parents[child]!r} elsewhere")
 
 
 def absent(pictures: Iterable[Labelled]) -> list[str]:
-    """The pictures that are not there. Each folder is listed once, which is far quicker than asking for each file."""
+    """The missing pictures. Each folder is listed once, which is far faster than checking each file."""
     listed: dict[str, set[str]] = {}
     found = []
     for picture in pictures:

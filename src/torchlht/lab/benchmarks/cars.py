@@ -4,7 +4,7 @@ old   car_ims/000001.jpg, cars_annos.mat (annotations: relative_im_path, bbox_â€
 new   cars_train/00001.jpg, cars_test/00001.jpg, devkit/cars_meta.mat (class_names), devkit/cars_train_annos.mat and
       cars_test_annos_withlabels.mat (annotations: bbox_â€¦, class, fname)
 
-Copies double some folders (cars_train/cars_train, car_devkit/devkit) or put all into stanford_cars. Body types are not in the
+Some copies nest folders (cars_train/cars_train, car_devkit/devkit) or put all into stanford_cars. Body types are not in the
 archive: trees/cars.json has them.
 """
 
@@ -28,7 +28,7 @@ BARE = "cars_test_annos.mat"
 
 
 def read_cars(root: Path, request: Request) -> Archive:
-    """The cars under `root`, in whichever layout lies there."""
+    """The cars under `root`, in either layout."""
     base = find_base(root, BASES, ("cars_annos.mat", "car_ims", "cars_train", "cars_test", "devkit", "car_devkit"))
     tree = shipped_tree("cars")
     if (base / "cars_annos.mat").is_file() and (base / "car_ims").is_dir():
@@ -68,7 +68,7 @@ def _new(base: Path, tree: Hierarchy) -> list[Labelled]:
 
 
 def _folder(base: Path, name: str) -> Path | None:
-    """A folder of pictures, which copies put into a folder of the same name."""
+    """A folder of pictures, which some copies put into a folder of the same name."""
     return next((folder for folder in (base / name / name, base / name) if folder.is_dir()), None)
 
 
@@ -78,7 +78,7 @@ def _kit_file(base: Path, name: str) -> Path | None:
 
 
 def _why_labels(base: Path) -> str:
-    """The remark for those who have the list of test pictures without labels, as most copies do."""
+    """A remark if there is only the list of test pictures without labels, as in most copies."""
     bare = _kit_file(base, BARE)
     return f" ({bare} has no labels; the file with labels was published separately, on the same page)" if bare else ""
 
@@ -91,7 +91,7 @@ def load_mat(file: Path, wanted: Sequence[str]) -> dict[str, Any]:
     try:
         content: dict[str, Any] = loadmat(file, squeeze_me=True)
     except (MatReadError, ValueError, TypeError, OSError, NotImplementedError) as error:
-        raise DataError(f"{file}: not a MATLAB file that can be read ({error})") from None
+        raise DataError(f"{file}: not a readable MATLAB file ({error})") from None
     if missing := [name for name in wanted if name not in content]:
         raise DataError(f"{file}: holds no {', '.join(missing)}")
     return content
@@ -116,7 +116,7 @@ def match_names(tree: Hierarchy, names: Any, file: Path) -> list[int]:
     found = []
     for name in np.atleast_1d(names).tolist():
         if _letters(str(name)) not in known:
-            raise DataError(f"{file}: {str(name)!r} is none of the {len(known)} models that are known")
+            raise DataError(f"{file}: {str(name)!r} is not one of the {len(known)} known models")
         found.append(known[_letters(str(name))])
     return found
 

@@ -32,7 +32,7 @@ SPLITS = {"1": "train", "0": "test"}
 
 
 def read_cub(root: Path, request: Request) -> Archive:
-    """The birds under `root`, which holds CUB_200_2011 or is it."""
+    """Read the birds under `root`, which is CUB_200_2011 or holds it."""
     base = find_base(root, ("CUB_200_2011", "."), (*FILES, "classes.txt", "images"))
     require(base, files=(*FILES, "classes.txt"), folders=("images",))
     tree = shipped_tree("cub" if request.tree == "default" else "cub-published")

@@ -4,7 +4,7 @@ ILSVRC2012/train/n01440764/*.JPEG, or ILSVRC/Data/CLS-LOC/train/n01440764/*.JPEG
 ILSVRC2010/train/n00004475/*.JPEG
 LOC_synset_mapping.txt, synset_words.txt, words.txt      n01440764 tench, Tinca tinca
 
-Of each class the first pictures by name are taken: 200 of a class to learn from, 150 of a target.
+The first pictures of each class, by name, are used: 200 of a class to learn from, 150 of a target.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _name_files(base: Path, trains: Sequence[Path]) -> list[Path]:
 
 
 def _class_names(wnids: Sequence[str], files: Sequence[Path]) -> list[str]:
-    """A name for each class: its first synonym, with its WordNet number where another class has the same."""
+    """A name for each class: its first synonym, with its WordNet number if another class has the same."""
     synonyms: dict[str, str] = {}
     for file in files:
         synonyms = read_pairs(file) | synonyms

@@ -4,8 +4,8 @@ ISIC2018_Task3_Training_Input/ISIC_0024306.jpg
 ISIC2018_Task3_Training_GroundTruth/ISIC2018_Task3_Training_GroundTruth.csv   image,MEL,NV,BCC,AKIEC,BKL,DF,VASC
 ISIC2018_Task3_Training_LesionGroupings.csv                                   image,lesion_id,diagnosis_confirm_type
 
-There is no official split of these: 70/10/20 are drawn, diagnosis by diagnosis. A lesion has up to six pictures, which look
-alike; all of them go to the same part, or the test would ask for what was learnt by heart.
+There is no official split: 70/10/20 are drawn for each diagnosis. A lesion has up to six pictures, which look
+alike; all of them go to the same part, or the test would reward memory.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def split_lesions(diagnoses: Mapping[str, str], lesions: Mapping[str, str], seed
 
 
 def _deal(sizes: Mapping[str, int], seed: int) -> dict[str, str]:
-    """The split of each lesion of a diagnosis: in the order of a hash, each goes where most pictures are still wanting."""
+    """The split of each lesion of a diagnosis: in the order of a hash, each goes to the part that lacks most pictures."""
     wanting = {split: share * sum(sizes.values()) for split, share in SHARES.items()}
     splits = {}
     for lesion in sorted(sizes, key=lambda one: (hashed(seed, "isic2018", one), one)):

@@ -1,6 +1,6 @@
-"""Benchmarks by name: an official archive is checked and told in a table and a tree, which `lht train NAME` then finds.
+"""Benchmarks by name: check an official archive and write its table and tree, which `lht train NAME` then finds.
 
-Nothing is fetched, copied or changed: the table names the pictures where they lie.
+Nothing is downloaded, copied or changed: the table names the pictures in their place.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Benchmark:
     """A dataset with an official archive.
 
     Attributes:
-        name: what commands call it.
-        title: what its authors call it.
+        name: its name in commands.
+        title: its official title.
         where: its official home, in words and with its address.
         levels: names of its levels, coarse → fine.
         sizes: how many classes each level has, fine first.
-        splits: how many pictures each split has, or one of which numbers when there are several editions; under `all`, all.
-        read: finds everything in a folder.
-        trees: the trees it can be had with.
-        modes: the perturbations one of which must be chosen.
+        splits: how many pictures each split has, or the numbers of several editions; under `all`, the total.
+        read: reads the archive in a folder.
+        trees: the trees it offers.
+        modes: the perturbations it offers, one of which must be chosen.
     """
 
     name: str
@@ -56,16 +56,16 @@ class Benchmark:
     modes: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Levels and their sizes in a line, as a tree says it."""
+        """One line with levels and their sizes."""
         pairs = zip(self.levels, reversed(self.sizes), strict=True)
         return " › ".join(f"{level} {size}" for level, size in pairs)
 
     def describe_splits(self) -> str:
-        """Numbers of pictures in a line."""
+        """One line with numbers of pictures."""
         return " · ".join(f"{split} {_either(_numbers(count))}" for split, count in self.splits.items())
 
     def check(self, tree: str, mode: str | None) -> None:
-        """Refuse a tree it has not, a perturbation it is not had with, and none where one must be chosen."""
+        """Raise ConfigError for a tree or perturbation it does not offer, and for no perturbation if it needs one."""
         if tree not in self.trees:
             raise ConfigError(f"`tree` is {tree}: {self.name} has no such tree (it has {', '.join(self.trees)})")
         if self.modes and mode not in self.modes:
@@ -103,7 +103,7 @@ ENTRIES = (
     Benchmark(
         "cars",
         "Stanford Cars",
-        "Stanford, https://ai.stanford.edu/~jkrause/cars/car_dataset.html, whose links are dead: copies of either layout do",
+        "Stanford, https://ai.stanford.edu/~jkrause/cars/car_dataset.html, whose links are dead: use a copy in either layout",
         ("type", "model"),
         (196, 9),
         {"train": 8_144, "test": 8_041},
@@ -159,7 +159,7 @@ BENCHMARKS = {entry.name: entry for entry in ENTRIES}
 
 
 class Prepared(NamedTuple):
-    """What was prepared: the table, every file written, the tree, and how many pictures each split has."""
+    """A prepared benchmark: the table, every file written, the tree, and how many pictures each split has."""
 
     table: Path
     written: tuple[Path, ...]
@@ -168,18 +168,18 @@ class Prepared(NamedTuple):
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """A benchmark by name. Raises ConfigError, with the nearest names, when there is none."""
+    """A benchmark by name. Raises ConfigError, with the nearest names, when it is unknown."""
     if name not in BENCHMARKS:
         raise ConfigError(f"unknown benchmark {name!r}: {suggestion(name, BENCHMARKS)}")
     return BENCHMARKS[name]
 
 
 def prepared_table(name: str) -> Path:
-    """Where a benchmark's table is kept. Raises DataError, with what to do, when it has not been prepared."""
+    """The table of a prepared benchmark. Raises DataError, with what to do, when it has not been prepared."""
     benchmark, table = find_benchmark(name), _home(name) / f"{name}.csv"
     if not table.is_file() or not table.with_name(TREE).is_file():
         mode = f" --mode {'|'.join(benchmark.modes)}" if benchmark.modes else ""
-        raise DataError(f"{name} is not prepared yet: lht data prepare {name} --root DIR{mode} (had from {benchmark.where})")
+        raise DataError(f"{name} is not prepared yet: lht data prepare {name} --root DIR{mode} (get it from {benchmark.where})")
     return table
 
 
@@ -201,36 +201,36 @@ def prepare_benchmark(
         root: the folder the archive was unpacked in, or the archive's own folder.
         out: where to write; by default where `read_data(name)` looks.
         tree: `default`, or `published` for the tree of CUB that published numbers were measured with.
-        mode: which perturbation; of aircraft-perturbed alone, which needs one.
-        seed: of the split of isic2018, and of what aircraft-perturbed changes.
+        mode: the perturbation, which only aircraft-perturbed has and needs.
+        seed: seed for the split of isic2018 and for what aircraft-perturbed changes.
 
     Returns:
         The table.
 
     Raises:
-        DataError: when the archive is not whole, with everything that is missing and where it is had from.
+        DataError: when the archive is incomplete; it lists everything missing and where to get it.
         ConfigError: when there is no such benchmark, tree or mode.
     """
     return prepare(name, Path(root), Path(out) if out else None, tree=tree, mode=mode, seed=seed).table
 
 
 def prepare(name: str, root: Path, out: Path | None, *, tree: str, mode: str | None, seed: int) -> Prepared:
-    """See `prepare_benchmark`; gives what a summary is made of."""
+    """As `prepare_benchmark`; returns all that a summary needs."""
     benchmark = find_benchmark(name)
     benchmark.check(tree, mode)
     try:
         archive = benchmark.read(root.resolve(), Request(tree, mode, seed))
     except DataError as error:
-        raise DataError(f"{error}; {benchmark.title} is had from {benchmark.where}") from None
+        raise DataError(f"{error}; get {benchmark.title} from {benchmark.where}") from None
     splits = _count(archive)
     if faults := [*_size_faults(benchmark, archive), *_split_faults(benchmark, splits), *_absence_faults(archive)]:
-        raise DataError(f"{root}: {'; '.join(faults)}; {benchmark.title} is had from {benchmark.where}")
+        raise DataError(f"{root}: {'; '.join(faults)}; get {benchmark.title} from {benchmark.where}")
     table, written = _write(archive, out or _home(name), name)
     return Prepared(table, written, archive.tree, splits)
 
 
 def _home(name: str) -> Path:
-    """Where a benchmark is prepared unless asked otherwise."""
+    """The default folder of a prepared benchmark."""
     return cache_dir() / "data" / name
 
 
@@ -259,7 +259,7 @@ def _split_faults(benchmark: Benchmark, splits: Mapping[str, int]) -> Iterator[s
         found = sum(splits.values()) if split == "all" else splits.get(split, 0)
         if found not in _numbers(count):
             which = "" if split == "all" else f"{split} "
-            yield f"{found:,} {which}pictures where {_either(_numbers(count))} are expected"
+            yield f"{found:,} {which}pictures instead of {_either(_numbers(count))}"
 
 
 def _size_faults(benchmark: Benchmark, archive: Archive) -> Iterator[str]:
@@ -268,20 +268,20 @@ def _size_faults(benchmark: Benchmark, archive: Archive) -> Iterator[str]:
     for k, expected in enumerate(benchmark.sizes):
         found = len(set(archive.tree.ancestors(k)[present].tolist()))
         if expected not in (found, archive.names[k] if archive.names else found):
-            yield f"{found:,} classes of level {archive.tree.levels[k]} where {expected:,} are expected"
+            yield f"{found:,} classes of level {archive.tree.levels[k]} instead of {expected:,}"
 
 
 def _absence_faults(archive: Archive) -> Iterator[str]:
-    """Pictures that the archive names and does not hold."""
+    """Pictures that the archive lists but does not hold."""
     if missing := absent(archive.pictures):
-        yield f"{len(missing):,} of {len(archive.pictures):,} pictures are not there, the first is {missing[0]}"
+        yield f"{len(missing):,} of {len(archive.pictures):,} pictures are missing, the first is {missing[0]}"
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------
 
 
 def _write(archive: Archive, folder: Path, name: str) -> tuple[Path, tuple[Path, ...]]:
-    """Write the tree, what else there is, and the table last: where it lies, everything does."""
+    """Write the tree, other files, and the table last: if it exists, everything does."""
     archive.tree.write(folder / TREE)
     written = [folder / TREE]
     if archive.prior:

@@ -3,7 +3,7 @@
 cifar-100-python/train, test, meta
 FashionMNIST/raw/train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte
 2021_train/00000_Animalia_Annelida_Clitellata_Haplotaxida_Lumbricidae_Lumbricus_terrestris/*.jpg
-2021_train_mini/, which will do for 2021_train/, and 2021_valid/
+2021_train_mini/, which can replace 2021_train/, and 2021_valid/
 
 Superclasses of CIFAR-100 are in its archive, and taxa of iNaturalist in the names of its folders. Fashion-MNIST has classes
 only; the usual grouping of them is trees/fashion-mnist.json:
@@ -33,10 +33,10 @@ INAT_TRAIN, INAT_TEST = ("2021_train", "2021_train_mini"), "2021_valid"
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Reads numbers, texts and arrays, and refuses everything else: a pickled file could otherwise run any program."""
+    """Reads numbers, texts and arrays only: other pickled files could run any program."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """What an array is put together from, and nothing else."""
+        """The classes that make up an array. Raises UnpicklingError for all others."""
         if (module, name) not in {
             ("numpy.core.multiarray", "_reconstruct"),
             ("numpy._core.multiarray", "_reconstruct"),
@@ -44,12 +44,12 @@ class PlainUnpickler(pickle.Unpickler):
             ("numpy", "dtype"),
             ("_codecs", "encode"),
         }:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of an array")
+            raise pickle.UnpicklingError(f"{module}.{name} is not part of an array")
         return super().find_class(module, name)
 
 
 def read_cifar100(root: Path, request: Request) -> Archive:
-    """The small pictures under `root`, which holds cifar-100-python or is it."""
+    """Read the pictures under `root`, which is cifar-100-python or holds it."""
     base = root.resolve() if root.name == CIFAR else find_base(root, (".",), ()) / CIFAR
     require(base, files=("train", "test", "meta"))
     parts = {split: (read_packed(base / split), _unpickled(base / split)) for split in ("train", "test")}
@@ -69,7 +69,7 @@ def read_cifar100(root: Path, request: Request) -> Archive:
 
 
 def _unpickled(file: Path) -> dict[str, Any]:
-    """What torchvision does not hand out of a file, read with less trust than it has."""
+    """The content of a file that torchvision does not expose, read with `PlainUnpickler`."""
     try:
         with file.open("rb") as stream:
             content: dict[str, Any] = PlainUnpickler(stream, encoding="latin1").load()
@@ -82,7 +82,7 @@ def _unpickled(file: Path) -> dict[str, Any]:
 
 
 def read_fashion(root: Path, request: Request) -> Archive:
-    """The articles under `root`, which holds FashionMNIST or is it."""
+    """Read the articles under `root`, which is FashionMNIST or holds it."""
     base = root.resolve() if root.name == "FashionMNIST" else find_base(root, (".",), ()) / "FashionMNIST"
     files = [f"raw/{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     if packed := [name for name in files if not (base / name).is_file() and (base / f"{name}.gz").is_file()]:
@@ -116,7 +116,7 @@ def read_inat(root: Path, request: Request) -> Archive:
     folders = parts["train"].all_categories
     if folders != parts["test"].all_categories:
         which = sorted(set(folders) ^ set(parts["test"].all_categories))
-        raise DataError(f"{base}: {which[0]} is in one of {train} and {INAT_TEST} only")
+        raise DataError(f"{base}: {which[0]} is in only one of {train} and {INAT_TEST}")
     tree, names = taxa(folders)
     pictures = [
         Labelled(f"{dataset.root}/{folders[leaf]}/{name}", leaf, split)
@@ -140,12 +140,12 @@ def _inat_part(base: Path, version: str) -> Any:
 def taxa(folders: Sequence[str]) -> tuple[Hierarchy, tuple[int, ...]]:
     """The tree in the names of folders, one species each, and how many names each rank has, fine first.
 
-    An animal and a plant may have the same genus by name: such taxa get the name of what they are under in brackets.
+    An animal and a plant may share the name of a genus. Such taxa get the name of their parent in brackets.
     """
     paths = [folder.split("_")[1:] for folder in folders]
     named = [[*path[:6], f"{path[5]} {path[6]}"] for path in paths]
     if len({tuple(path) for path in named}) < len(named):
-        raise DataError("two folders are of the same species; the archive has one of each")
+        raise DataError("two folders hold the same species; the archive has one folder per species")
     above: list[dict[str, set[tuple[str, ...]]]] = [{} for _ in RANKS]
     for path in named:
         for depth, name in enumerate(path):

@@ -1,1 +1,1 @@
-"""Methods side by side: `grid` runs them, `tuning` chooses options, `results` tables them."""
+"""Methods side by side: `contenders` names and tunes them, `grid` runs them, `results` writes the tables."""

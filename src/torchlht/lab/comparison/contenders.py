@@ -1,7 +1,7 @@
-"""Who takes part in a comparison, with which options: names and patterns to `Contender`s, and what is tuned.
+"""The methods of a comparison and their options: from names and patterns to `Contender`s, and tuning.
 
-Every candidate of a tuning is trained on a part of the training samples (after masking) and judged by its mean accuracy over
-levels on the rest; test samples take no part. The best one is then trained on all training samples, for every seed.
+Tuning trains every candidate on a part of the training samples (after masking) and judges it by its mean accuracy over
+levels on the rest, without test samples. The best one is then trained on all training samples, for every seed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Contender:
 
     @classmethod
     def parse(cls, word: str, everyones: Sequence[str] = ()) -> Contender:
-        """From a name with options, lht:gamma=1:semi=both, and options that are for every method that has them."""
+        """From a name with options, lht:gamma=1:semi=both, and options for every method that has them."""
         name, *pairs = word.split(":")
         training = tuple(pair for pair in pairs if pair.partition("=")[0] in TRAINING)
         own = (pair for pair in pairs if pair not in training)
@@ -68,7 +68,7 @@ class Contender:
 
 
 def concerning(method: str, pairs: Sequence[str]) -> tuple[str, ...]:
-    """Those of some options, as NAME=VALUE, that a method has."""
+    """The options, as NAME=VALUE, that a method has."""
     return tuple(pair for pair in pairs if pair.partition("=")[0] in options_of(method))
 
 
@@ -76,7 +76,7 @@ def check_everyones(pairs: Sequence[str], contenders: Sequence[Contender]) -> No
     """Raise ConfigError for an option that no contender has."""
     for pair in pairs:
         if not any(pair in contender.option for contender in contenders):
-            raise ConfigError(f"`option={pair}`: none of these methods has such an option; lht methods NAME lists those of one")
+            raise ConfigError(f"`option={pair}`: none of these methods has this option; lht methods NAME lists those of one")
 
 
 def run_name(label: str, mask: float, seed: int, candidate: int | None = None) -> str:
@@ -88,16 +88,16 @@ def run_name(label: str, mask: float, seed: int, candidate: int | None = None) -
 def find_contenders(
     words: list[str], hierarchy: Hierarchy, *, features: bool, option: Sequence[str] = ()
 ) -> tuple[list[Contender], list[str]]:
-    """The contenders a list of words names, each once, and the names that `all` or a pattern had to leave out.
+    """The contenders named by a list of words, each once, and the names that `all` or a pattern left out.
 
     Args:
-        words: names, patterns, `all`, or a name with options, as in lht:gamma=1.
-        hierarchy: the tree they are to be made for.
-        features: whether methods are given features, as those that are fitted at once need.
+        words: names, patterns, `all`, or a name with options, such as lht:gamma=1.
+        hierarchy: the tree to build them for.
+        features: whether methods get features, which those fitted at once need.
         option: options for every method that has them, as NAME=VALUE.
 
     Raises:
-        ConfigError: for an unknown name or option, or a method that cannot take part.
+        ConfigError: when a name or option is unknown, or a method cannot take part.
         MissingExtraError: when a method's library is not installed.
     """
     found: dict[str, Contender] = {}
@@ -109,39 +109,39 @@ def find_contenders(
             continue
         names = list_methods("*" if word == "all" else word)
         if not names:
-            raise ConfigError(f"`methods={word}`: no method has such a name; lht methods lists them")
+            raise ConfigError(f"`methods={word}`: no method has this name; lht methods lists them")
         for name in names:
             contender = Contender.parse(name, option)
             try:
                 check(contender, hierarchy, features=features)
                 found[name] = contender
-            except LHTError:  # nobody asked for it by name
+            except LHTError:  # it was not named explicitly
                 left_out[name] = None
     check_everyones(option, list(found.values()))
     return list(found.values()), list(left_out)
 
 
 def check(contender: Contender, hierarchy: Hierarchy, *, features: bool) -> None:
-    """Raise LHTError when a contender cannot take part: a wrong name or option, a package or features that are missing."""
+    """Raise LHTError when a contender cannot take part: a wrong name or option, or a missing package or features."""
     name = contender.method
     options, cls = parse_options(name, contender.option), find_method(name).cls
     if issubclass(cls, Estimator):
         if importlib.util.find_spec(cls.package) is None:
             raise MissingExtraError(name, extra="peers")
         if not features:
-            raise ConfigError(f"{name} learns from features: compare with `freeze`, or on an .npz of features")
+            raise ConfigError(f"{name} trains on features only: compare with `freeze`, or on an .npz of features")
     create_method(name, 8, hierarchy, **options)
     FitArgs(**contender.training_options())  # checks them
 
 
 # ---- tuning ----------------------------------------------------------------------------------------------------------
 
-LR_FACTORS = (1.0, 1 / 3, 3.0)  # times the recipe's learning rate; the recipe itself comes first and wins ties
+LR_FACTORS = (1.0, 1 / 3, 3.0)  # factors on the recipe's learning rate; the recipe comes first and wins ties
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Options to try: a factor on the learning rate and values of the method's own options, as NAME=VALUE."""
+    """Options to try: a factor on the learning rate and values of the method's options, as NAME=VALUE."""
 
     lr_factor: float = 1.0
     option: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Candidate:
 
 
 def candidates(contender: Contender) -> list[Candidate]:
-    """Everything that is tried for a contender: learning rates × its own grid."""
+    """All candidates of a contender: learning rates × its grid."""
     grid = contender.grid()
     factors = (1.0,) if contender.at_once else LR_FACTORS
     defaults = method_options(contender.method, common=True)
@@ -162,7 +162,7 @@ def candidates(contender: Contender) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Trial:
-    """How a candidate did on validation samples."""
+    """The result of a candidate on validation samples."""
 
     contender: Contender
     mask: float
@@ -172,7 +172,7 @@ class Trial:
 
 
 def trial(contender: Contender, mask: float, candidate: Candidate, metrics: Sequence[dict[str, Any]]) -> Trial:
-    """The account of one candidate from the metrics of its runs."""
+    """The trial of one candidate, from the metrics of its runs."""
     scores = [-1.0 if "diverged" in found else found["validation"]["val_mean"] for found in metrics]
     seconds = sum(found.get("train_seconds", 0.0) for found in metrics)
     return Trial(contender, mask, candidate, mean(scores), seconds)
@@ -189,7 +189,7 @@ def choose(trials: Sequence[Trial]) -> dict[tuple[str, float], Candidate]:
 
 
 def write_account(path: Path, trials: Sequence[Trial]) -> None:
-    """tuning.csv: every candidate, its score on validation samples, its cost, and whether it was chosen."""
+    """Write tuning.csv: every candidate, its score on validation samples, its cost, and whether it was chosen."""
     chosen = choose(trials)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -59,19 +59,19 @@ class Cell:
 
 
 def compare(args: CompareArgs) -> Comparison:
-    """Train every cell that is not finished, then write results.csv, table.md and accuracy.png; gives every figure.
+    """Train every unfinished cell, then write results.csv, table.md and accuracy.png; returns all results.
 
     >>> results = compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
     >>> results.get("lht", 0.9, "accuracy", "family")        # one per seed
     """
     first = args.training(mask=max(args.masks()), option=())
     args.claim(SETTINGS, "a comparison")
-    prepared = prepare(first)  # every fault of the data shows here, once, before anything is trained
+    prepared = prepare(first)  # problems of the data show up here, before training
     features = prepared.samples.features is not None or args.freeze
     tree = prepared.samples.hierarchy
     contenders, left_out = find_contenders(args.method_list(), tree, features=features, option=args.option)
     if left_out:
-        console.note(f"left out: {', '.join(left_out)} (ask for one by name to see why)", quiet=False)
+        console.note(f"left out: {', '.join(left_out)} (name one to see why)", quiet=False)
     write_yaml(args.out / SETTINGS, args.settings())
     if args.freeze:
         warm_features(first, prepared.samples)
@@ -101,11 +101,11 @@ def cells(
     chosen: dict[tuple[str, float], Candidate] | None = None,
     lr: float | None = None,
 ) -> list[Cell]:
-    """The whole grid, seeds outermost so that an interrupted comparison has something of everything.
+    """The whole grid, seeds outermost so that an interrupted comparison has some runs of everything.
 
     Args:
         args: the options.
-        contenders: who takes part.
+        contenders: the methods.
         chosen: what tuning chose, by label and mask.
         lr: the learning rate that a candidate's factor refers to.
     """
@@ -121,7 +121,7 @@ def cells(
 
 
 def tuning_cells(args: CompareArgs, contenders: Sequence[Contender], lr: float) -> Iterator[Cell]:
-    """Every candidate of every contender at every mask; seeds outermost here, too."""
+    """Every candidate of every contender at every mask; seeds outermost."""
     for seed in range(args.tune_seeds):
         for ratio in args.masks():
             for contender in contenders:
@@ -135,7 +135,7 @@ def tuning_cells(args: CompareArgs, contenders: Sequence[Contender], lr: float) 
 def cell_options(
     args: CompareArgs, contender: Contender, mask: float, seed: int, out: Path, candidate: Candidate, lr: float | None
 ) -> TrainArgs:
-    """The options of one run: the common ones, and what the contender and the candidate say."""
+    """The options of one run: the common ones, the contender's and the candidate's."""
     options = args.training(
         mask=mask,
         out=out,
@@ -152,7 +152,7 @@ def cell_options(
 
 
 def judge(trial_cells: Sequence[Cell]) -> list[Trial]:
-    """What the finished trials say, candidates in their order."""
+    """The trials from finished cells, candidates in order."""
     by_candidate: dict[tuple[Contender, float, Candidate], list[dict[str, Any]]] = {}
     for cell in trial_cells:
         key = (cell.contender, cell.mask, cell.candidate)
@@ -164,14 +164,14 @@ def judge(trial_cells: Sequence[Cell]) -> list[Trial]:
 
 
 class Workers:
-    """Runs cells: in this process when there is one job, else in processes that share the cores evenly."""
+    """Runs cells: in this process if there is one job, else in processes that share the cores evenly."""
 
     def __init__(self, jobs: int, pool: ProcessPoolExecutor | None, view: console.GridView) -> None:
         self.threads = max(1, (os.cpu_count() or 1) // jobs)
         self.pool, self.view = pool, view
 
     def run(self, grid: Sequence[Cell]) -> None:
-        """Train what is not finished yet."""
+        """Train the unfinished cells."""
         waiting = [cell for cell in grid if not cell.run.metrics.is_file()]
         self.view.skip(len(grid) - len(waiting))
         if self.pool is None:
@@ -186,7 +186,7 @@ class Workers:
                 self.view.finished(describe(futures[future]))
         except BrokenProcessPool as error:
             raise RunError(
-                "a worker process was killed, perhaps for want of memory; go on with `resume`, or fewer `jobs`"
+                "a worker process was killed, perhaps for lack of memory; continue with `resume`, or with fewer `jobs`"
             ) from error
 
 
@@ -208,7 +208,7 @@ def workers(jobs: int, total: int) -> Iterator[Workers]:
 
 
 def die_with_parent() -> None:
-    """A worker whose parent is killed stops at once, so that nobody else writes when the comparison goes on."""
+    """Stop this worker when its parent is killed, so that it does not write while the comparison is resumed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -220,22 +220,22 @@ def die_with_parent() -> None:
 
 
 def run_cell(cell: Cell, threads: int | None) -> None:
-    """Train one cell, from its last checkpoint if it has one. One that diverges is a result, too."""
+    """Train one cell, from its last checkpoint if it has one. Divergence is a result, too."""
     if threads:
         torch.set_num_threads(threads)
     started = (cell.run.path / CONFIG).is_file() and cell.run.split.is_file()
     if not started:
-        shutil.rmtree(cell.run.path, ignore_errors=True)  # killed before it began
+        shutil.rmtree(cell.run.path, ignore_errors=True)  # killed before it started
     try:
         train(dataclasses.replace(cell.args, resume=cell.run.path) if started else cell.args)
     except DivergedError as error:
         cell.run.write_metrics({"diverged": str(error)})
     if cell.trial:
-        (cell.run.path / WEIGHTS).unlink(missing_ok=True)  # judged, and never used again
+        (cell.run.path / WEIGHTS).unlink(missing_ok=True)  # measured, and not needed again
 
 
 def describe(cell: Cell) -> str:
-    """A finished cell in a line."""
+    """One line about a finished cell."""
     metrics = read_metrics(cell.run.path)
     name = f"{cell.contender.label}, {cell.mask:.0%} masked, seed {cell.seed}"
     if "diverged" in metrics:

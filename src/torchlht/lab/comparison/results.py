@@ -1,4 +1,4 @@
-"""What a comparison says: results.csv, the tables of table.md, and which differences exceed seed noise."""
+"""Results of a comparison: results.csv, the tables of table.md, and which differences exceed seed noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchlht.measure.verdict import Verdict, tell_apart
 
 Row = tuple[str, float, int, dict[str, Any]]  # method, mask, seed, metrics
 
-ACCURACY, MEAN = REGISTER["accuracy"], REGISTER["mean_accuracy"]  # what methods are ranked and told apart by
+ACCURACY, MEAN = REGISTER["accuracy"], REGISTER["mean_accuracy"]  # for ranking and comparing methods
 RULE = " + "  # between a method and a rule of answering that is not its own
 RULES_CHANGE = ("accuracy", "mean_accuracy", "mistake_severity")
 KEYS = ("method", "mask", "seed", "level")
@@ -30,7 +30,7 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 
 def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) -> Comparison:
-    """results.csv, one row per method, mask, seed and level, and table.md; gives what read_results gives."""
+    """results.csv, one row per method, mask, seed and level, and table.md; returns the same as `read_results`."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [*KEYS, *(spec.name for spec in specs())], lineterminator="\n")
     writer.writeheader()
@@ -46,7 +46,7 @@ def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) 
 
 
 def views(method: str, metrics: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The metrics of a run under its method's own rule of answering and under each other that was measured."""
+    """The metrics of a run under its method's own rule and under each other measured rule."""
     if "diverged" not in metrics:
         yield method, metrics
         for rule, found in metrics.get("rules", {}).items():
@@ -66,10 +66,10 @@ class Comparison:
 
     Attributes:
         methods: in the order of the file.
-        masks: likewise.
+        masks: in the order of the file.
         levels: coarse → fine.
         seeds: in the order of the file.
-        values: figures by seed, for each method, mask, level and column; those that were measured.
+        values: measured figures by seed, for each method, mask, level and column.
     """
 
     methods: list[str]
@@ -79,15 +79,15 @@ class Comparison:
     values: dict[tuple[str, float, str, str], dict[int, float]]
 
     def get(self, method: str, mask: float, column: str, level: str | None = None) -> list[float]:
-        """One column of one method at one mask, seed by seed; the finest level's unless another is named."""
+        """One column of one method at one mask, seed by seed; at the finest level by default."""
         return list(self.by_seed(method, mask, column, level).values())
 
     def by_seed(self, method: str, mask: float, column: str, level: str | None = None) -> dict[int, float]:
-        """The same, with the seeds."""
+        """The same, by seed."""
         return self.values.get((method, mask, level or self.levels[-1], column), {})
 
     def at(self, mask: float, *, rules: bool = False) -> list[str]:
-        """The methods that have results at a mask, the best at the finest level last; or, as "lht + crm", those with a rule."""
+        """The methods with results at a mask, the best at the finest level last; with `rules`, those such as "lht + crm"."""
         present = [m for m in self.methods if self.get(m, mask, ACCURACY.name) and (RULE in m) == rules]
         return sorted(present, key=lambda m: ACCURACY.goodness(mean(self.get(m, mask, ACCURACY.name))))
 
@@ -112,7 +112,7 @@ def read_results(out: Path) -> Comparison:
 
 
 def verdicts(results: Comparison) -> list[Verdict]:
-    """At each mask, then over all masks, at the finest level and on average over levels."""
+    """Verdicts at each mask, then over all masks, at the finest level and on average over levels."""
     found = []
     for name, spec in ((results.levels[-1], ACCURACY), (MEAN.headed("table"), MEAN)):
         for mask in results.masks:
@@ -138,7 +138,7 @@ def _verdict(where: str, scores: dict[str, list[float]], spec: Spec) -> list[Ver
 
 
 def mean_std(values: Sequence[float], spec: Spec = ACCURACY) -> str:
-    """Mean ± standard deviation over seeds; a dash where there is nothing."""
+    """Mean ± standard deviation over seeds; a dash without values."""
     if not values:
         return "–"
     middle = spec.text(mean(values))
@@ -146,7 +146,7 @@ def mean_std(values: Sequence[float], spec: Spec = ACCURACY) -> str:
 
 
 def table_rows(results: Comparison) -> Iterator[list[str]]:
-    """masked, method, then accuracy per level and mACC; the best at the finest level last."""
+    """Rows of mask, method, accuracy per level and mACC; the best at the finest level last."""
     for mask in results.masks:
         for method in results.at(mask):
             figures = [mean_std(results.get(method, mask, ACCURACY.name, level)) for level in results.levels]
@@ -154,13 +154,13 @@ def table_rows(results: Comparison) -> Iterator[list[str]]:
 
 
 def quality() -> list[Spec]:
-    """What accuracy does not say: the columns of its table, heights last."""
+    """Metrics besides accuracy, for the columns of their table; heights last."""
     shown = [spec for spec in specs(shown="table") if spec not in (ACCURACY, MEAN)]
     return sorted(shown, key=lambda spec: (spec.unit == "height", spec.place))
 
 
 def quality_rows(results: Comparison) -> Iterator[list[str]]:
-    """What accuracy does not say, at the finest level or along the path."""
+    """Metrics besides accuracy, at the finest level or along the path."""
     for mask in results.masks:
         for method in results.at(mask):
             found = [(spec, results.get(method, mask, spec.name)) for spec in quality()]
@@ -168,7 +168,7 @@ def quality_rows(results: Comparison) -> Iterator[list[str]]:
 
 
 def rule_rows(results: Comparison) -> Iterator[list[str]]:
-    """What a rule of answering changes, against the method's own way."""
+    """The effect of a rule of answering, compared with the method's own."""
     for mask in results.masks:
         for name in results.at(mask, rules=True):
             figures = [_changed(results, name, mask, REGISTER[column]) for column in RULES_CHANGE]
@@ -176,17 +176,17 @@ def rule_rows(results: Comparison) -> Iterator[list[str]]:
 
 
 def _changed(results: Comparison, name: str, mask: float, spec: Spec) -> str:
-    """A figure under a rule, and in brackets the change over the seeds that have both."""
+    """A figure under a rule and, in brackets, the mean change over the seeds that have both."""
     ruled, own = (results.by_seed(method, mask, spec.name) for method in (name, name.partition(RULE)[0]))
     change = [ruled[seed] - own[seed] for seed in ruled if seed in own]
     return f"{spec.text(mean(ruled.values()))} ({spec.text(mean(change), '+')})" if change else "–"
 
 
 def cost_rows(results: Comparison) -> Iterator[list[str]]:
-    """What each method costs: parameters, time per step, time per run at each mask."""
+    """The cost of each method: parameters, time per step, time per run at each mask."""
     for method in results.methods:
         if RULE in method:
-            continue  # not a training of its own
+            continue  # not trained separately
         seconds, steps, parameters = (
             [results.get(method, mask, column) for mask in results.masks]
             for column in ("train_seconds", "seconds_per_step", "parameters")
@@ -204,7 +204,7 @@ def cost_rows(results: Comparison) -> Iterator[list[str]]:
 
 
 def markdown(header: list[str], rows: Iterator[list[str]] | list[list[str]]) -> str:
-    """A table for a document."""
+    """A table in Markdown."""
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
@@ -245,7 +245,7 @@ def document(results: Comparison, trials: Sequence[Trial] = (), diverged: Sequen
 
 
 def shown_results(out: Path, data: str) -> Iterator[Table | str]:
-    """The table, what it means, and what to do next, for the terminal."""
+    """The table, the verdicts, and the next step, for the terminal."""
     results = read_results(out)
     table = Table("masked", "method")
     for heading in accuracy_header(results)[2:]:
@@ -290,7 +290,7 @@ def ranked(results: Comparison) -> list[str]:
 
 
 def _style(i: int) -> dict[str, Any]:
-    """Six colours that are told apart without red and green, times four line styles and six markers."""
+    """Six colours, distinct also without red and green, times four line styles and six markers."""
     colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
     return {"color": colours[i % 6], "marker": MARKERS[(i // 6 + i) % 6], "linestyle": ("-", "--", ":", "-.")[i // 6 % 4]}
 
@@ -309,7 +309,7 @@ def _lines(pyplot: Any, results: Comparison, methods: Sequence[str]) -> Any:
         for i, method in enumerate(methods):
             points = [(100 * m, *s) for m in masks if (s := _summary(results, method, m, level))]
             if points:
-                shift = (i / max(len(methods) - 1, 1) - 0.5) * 0.02 * gap  # so that equal points are not on top of each other
+                shift = (i / max(len(methods) - 1, 1) - 0.5) * 0.02 * gap  # so that equal points do not overlap
                 x, y, error = zip(*points, strict=True)
                 panel.errorbar(
                     [v + shift for v in x], y, error, label=method, capsize=2, markersize=4, linewidth=1, **_style(i)

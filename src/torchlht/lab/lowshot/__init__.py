@@ -1,1 +1,1 @@
-"""New classes from a few examples each: names grouped into a tree, features trained under it, rules that tell classes apart."""
+"""New classes from a few examples each: group names into a tree, train features on it, classify with few examples."""

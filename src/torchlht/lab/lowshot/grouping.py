@@ -19,9 +19,9 @@ from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 
 Floats = NDArray[np.float64]
-LETTERS = re.compile(r"[^\W\d_]{2,}|(?<!\d)[^\W\d_](?!\d)")  # the n of n01440764 is part of a number
-BUCKETS = 2**13  # places that pieces of names are hashed to
-LISTED = 20  # names that a message lists
+LETTERS = re.compile(r"[^\W\d_]{2,}|(?<!\d)[^\W\d_](?!\d)")  # not the n of n01440764
+BUCKETS = 2**13  # buckets for hashing pieces of names
+LISTED = 20  # names listed in a message
 
 
 def words(name: str) -> list[str]:
@@ -34,7 +34,7 @@ def words(name: str) -> list[str]:
 
 
 def _humps(run: str) -> Iterator[str]:
-    """Parts of a run of letters: a capital after a small letter begins one, and so does the last of several before one."""
+    """Parts of a run of letters, which start with a capital after a small letter, or with the last capital before one."""
     start = 0
     for i in range(1, len(run)):
         after_small = run[i].isupper() and not run[i - 1].isupper()
@@ -49,14 +49,14 @@ def name_vectors(names: Sequence[str], file: Path | None = None) -> Floats:
     """(names, d) vectors, from a file of word vectors or from the spelling.
 
     Raises:
-        DataError: for a file that cannot be read, and for names without a word, or without one that it knows, all at once.
+        DataError: when the file cannot be read, or names have no words, or none that the file knows; it lists all of them.
     """
-    _refuse([name for name in names if not words(name)], "hold no words, which grouping by name needs; pass `tree=data`")
+    _refuse([name for name in names if not words(name)], "contain no words, which grouping by name needs; pass `tree=data`")
     return spelled(names) if file is None else looked_up(names, file)
 
 
 def _refuse(names: Sequence[str], why: str) -> None:
-    """Raise DataError when there are any such names."""
+    """Raise DataError that lists these names, if there are any."""
     if names:
         listed = ", ".join(map(repr, names[:LISTED])) + (", …" if len(names) > LISTED else "")
         raise DataError(f"{len(names)} class names {why}: {listed}")
@@ -66,7 +66,7 @@ def _refuse(names: Sequence[str], why: str) -> None:
 
 
 def spelled(names: Sequence[str]) -> Floats:
-    """(names, BUCKETS) unit vectors: words and pieces of 3 to 5 letters, hashed, weighted by how few names they are in."""
+    """(names, BUCKETS) unit vectors: words and pieces of 3 to 5 letters, hashed, weighted by rarity among the names."""
     counts = np.zeros((len(names), BUCKETS))
     for i, name in enumerate(names):
         for piece, count in Counter(pieces(name)).items():
@@ -91,7 +91,7 @@ def pieces(name: str) -> Iterator[str]:
 
 
 def bucket(piece: str) -> int:
-    """The place of a piece: a hash that is the same in every process."""
+    """The bucket of a piece: a hash that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(piece.encode(), digest_size=8).digest()) % BUCKETS
 
 
@@ -99,7 +99,7 @@ def bucket(piece: str) -> int:
 
 
 def looked_up(names: Sequence[str], file: Path) -> Floats:
-    """(names, d) the mean of the vectors of each name's words, those that the file has."""
+    """(names, d) the mean vector of each name's words that are in the file."""
     found = read_word_vectors(file, {word for name in names for word in words(name)})
     known = [[found[word] for word in words(name) if word in found] for name in names]
     strange = [name for name, vectors in zip(names, known, strict=True) if not vectors]
@@ -110,8 +110,7 @@ def looked_up(names: Sequence[str], file: Path) -> Floats:
 def read_word_vectors(file: Path, wanted: Iterable[str]) -> dict[str, Floats]:
     """The vectors of the wanted words, in lower case, from a text file: a word and its numbers per line, .gz or plain.
 
-    A first line "count width" may head it. A word that stands there in several spellings counts as it is spelled in lower case,
-    or as it is spelled first.
+    A first line "count width" is allowed. If a word occurs in several spellings, the lower-case one counts, or else the first.
     """
     wanted, found = set(wanted), {}
     try:
@@ -121,12 +120,12 @@ def read_word_vectors(file: Path, wanted: Iterable[str]) -> dict[str, Floats]:
                 if word in wanted and (word not in found or word == spelling):
                     found[word] = _numbers(fields, width, where)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a file of word vectors that can be read ({error})") from None
+        raise DataError(f"{file}: not a readable file of word vectors ({error})") from None
     return found
 
 
 def _entries(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, list[str], int]]:
-    """Of each line where it is, its word, its other fields, and how many there should be."""
+    """For each line: its place, its word, its other fields, and how many there should be."""
     width = 0
     for number, line in enumerate(lines, start=1):
         where, fields = f"{file} line {number}", line.rstrip().split(" ")
@@ -134,10 +133,10 @@ def _entries(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, list[
             headed = len(fields) == 2 and all(field.isdigit() for field in fields)
             width = int(fields[1]) if headed else len(fields) - 1
             if not width:
-                raise DataError(f"{where}: no numbers; a line is a word and its numbers, separated by single spaces")
+                raise DataError(f"{where}: no numbers; a line must be a word and its numbers, separated by single spaces")
             if headed:
                 continue
-        before = max(len(fields) - width, 1)  # a few words of published files hold a space
+        before = max(len(fields) - width, 1)  # a few words of published files contain a space
         yield where, " ".join(fields[:before]), fields[before:], width
 
 
@@ -146,7 +145,7 @@ def _numbers(fields: Sequence[str], width: int, where: str) -> Floats:
     try:
         values = [float(field) for field in fields]
     except ValueError as error:
-        raise DataError(f"{where}: {error}; a line is a word and its numbers, separated by single spaces") from None
+        raise DataError(f"{where}: {error}; a line must be a word and its numbers, separated by single spaces") from None
     if len(values) != width or not all(map(math.isfinite, values)):
         raise DataError(f"{where}: {len(values)} numbers, expected {width} finite ones")
     return np.array(values)
@@ -161,14 +160,14 @@ def group(
 ) -> Hierarchy:
     """A tree over the names, which are sorted first: their order does not matter.
 
-    Directions of vectors are clustered: the length of a word's says how common it is, and a mean of many is short.
+    Only directions are clustered: a word vector's length tells how common the word is, and a mean of many is short.
 
     Args:
         names: the finest classes.
         vectors: (names, d), in the same order.
         sizes: numbers of groups of the levels above, fine first, decreasing.
-        seed: of k-means.
-        level: what the finest level is called; those above are group1, group2, …
+        seed: seed of k-means.
+        level: name of the finest level; those above are group1, group2, …
 
     Raises:
         ConfigError: when there are more groups than classes, or more groups above than below.
@@ -192,11 +191,11 @@ def check_sizes(sizes: Sequence[int], classes: int) -> None:
     """Raise ConfigError unless there are fewer groups at every level, and no more than classes."""
     listed = ",".join(map(str, sizes))
     if any(size < 2 for size in sizes):
-        raise ConfigError(f"`groups={listed}`: at least 2 groups at each level")
+        raise ConfigError(f"`groups={listed}`: pass at least 2 groups at each level")
     if any(above >= below for below, above in pairwise(sizes)):
-        raise ConfigError(f"`groups={listed}`: numbers of groups, fine first, each smaller than the one before")
+        raise ConfigError(f"`groups={listed}`: pass numbers of groups, fine first, each smaller than the one before")
     if sizes and sizes[0] > classes:
-        raise ConfigError(f"`groups={listed}`: more groups than the {classes} classes there are; choose fewer")
+        raise ConfigError(f"`groups={listed}`: more groups than the {classes} classes; choose fewer")
 
 
 def _means(x: Floats, groups: Ints) -> Floats:
@@ -207,7 +206,7 @@ def _means(x: Floats, groups: Ints) -> Floats:
 
 
 def directions(x: Floats) -> Floats:
-    """Rows of unit length; one of zeros stays."""
+    """Rows scaled to unit length; rows of zeros stay."""
     length = np.linalg.norm(x, axis=1, keepdims=True)
     unit: Floats = x / np.where(length > 0, length, 1.0)
     return unit
@@ -220,14 +219,14 @@ def numbered(groups: Ints) -> Ints:
 
 
 def commonest(names: Sequence[str]) -> str:
-    """The word that is in most of the names; of several, the last of the first name that has one: nouns come last."""
+    """The most frequent word of the names; of several, the last one in the first name that has any: nouns come last."""
     count = Counter(word for name in names for word in set(words(name)))
     most = max(count.values(), default=0)
     return next((word for name in names for word in reversed(words(name)) if count[word] == most), "group")
 
 
 def restrict(tree: Hierarchy, names: Collection[str]) -> Hierarchy:
-    """The tree of these finest classes alone; what has none of them left is gone."""
+    """The tree of these finest classes alone, without groups that have none of them."""
     keep = np.array([i for i, name in enumerate(tree.classes[0]) if name in names])
     classes, parents = [[tree.classes[0][i] for i in keep]], []
     for k, up in enumerate(tree.parents):
@@ -242,7 +241,7 @@ def restrict(tree: Hierarchy, names: Collection[str]) -> Hierarchy:
 
 
 def kmeans(x: Floats, k: int, *, seed: int = 0, restarts: int = RESTARTS) -> Ints:
-    """(n,) the group of each row, none of the k empty: the best of several starts, by squared distances to centres."""
+    """(n,) the group of each row; no group is empty. The best of several starts, by squared distances to centres."""
     x = compact(x)
     best, least = np.zeros(len(x), dtype=np.int64), np.inf
     for restart in range(restarts):
@@ -254,7 +253,7 @@ def kmeans(x: Floats, k: int, *, seed: int = 0, restarts: int = RESTARTS) -> Int
 
 
 def compact(x: Floats) -> Floats:
-    """Rows with the same distances in no more dimensions than there are rows."""
+    """Rows with the same distances, in at most as many dimensions as rows."""
     if x.shape[1] <= len(x):
         return x
     triangle: Floats = np.asarray(np.linalg.qr(x.T, mode="r"))
@@ -262,20 +261,20 @@ def compact(x: Floats) -> Floats:
 
 
 def start(x: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """(k, d) different rows as centres: each drawn with the square of its distance to the nearest before it (k-means++)."""
+    """(k, d) distinct rows as centres, drawn in proportion to the squared distance to the nearest earlier one (k-means++)."""
     chosen = [int(rng.integers(len(x)))]
     nearest = squared_distances(x, x[chosen])[:, 0]
     while len(chosen) < k:
         nearest[chosen] = 0
         left = np.setdiff1d(np.arange(len(x)), chosen)
-        weights = nearest[left] if nearest[left].sum() > 0 else np.ones(len(left))  # all others lie on centres
+        weights = nearest[left] if nearest[left].sum() > 0 else np.ones(len(left))  # all others equal a centre
         chosen.append(int(rng.choice(left, p=weights / weights.sum())))
         nearest = np.minimum(nearest, squared_distances(x, x[chosen[-1:]])[:, 0])
     return x[chosen]
 
 
 def improve(x: Floats, centres: Floats) -> Ints:
-    """Rows to their nearest centres and centres to the means of their rows, in turns, until nothing moves."""
+    """Move rows to their nearest centres and centres to the means of their rows, in turns, until nothing changes."""
     before = np.full(len(x), -1)
     for _ in range(ROUNDS):
         groups = assign(x, centres)
@@ -286,9 +285,9 @@ def improve(x: Floats, centres: Floats) -> Ints:
 
 
 def assign(x: Floats, centres: Floats) -> Ints:
-    """(n,) the nearest centre of each row; one that no row is nearest to takes the row that is farthest from its own.
+    """(n,) the nearest centre of each row. A centre without rows takes the row that is farthest from its own.
 
-    Of groups of a single row none is taken, or they would be empty in turn.
+    Groups of a single row keep it, or they would become empty.
     """
     distances = squared_distances(x, centres)
     groups: Ints = distances.argmin(axis=1)

@@ -1,9 +1,9 @@
-"""Which classes are new, what is learned from the others, and which examples of the new ones are drawn.
+"""Dividing classes into source and target, and drawing examples of the target classes.
 
     finest classes ─┬─ source ─► their training samples, under a tree of names ─► data/source.npz or .csv ─► training
-                    └─ target ─► all their samples, any split ─► K drawn examples of each, the rest are asked
+                    └─ target ─► all their samples, any split ─► K drawn examples of each, the rest are test samples
 
-Test samples of source classes, and samples whose finest class is unknown, are not used at all.
+Test samples of source classes, and samples whose finest class is unknown, are not used.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from torchlht.lab.options import LowshotArgs
 
 @dataclass(frozen=True)
 class Protocol:
-    """Who learns from what, and what is asked.
+    """The samples to learn from and to test on.
 
     Attributes:
         source: the training samples of source classes, labelled in their tree.
         target: all samples of target classes.
         classes: (n,) the class of each target sample, as a number among `names`.
         names: the target classes, sorted.
-        grouping: the tree that was made or taken, target classes included where they took part.
+        grouping: the tree of all classes that took part in grouping.
     """
 
     source: Samples
@@ -44,7 +44,7 @@ class Protocol:
     grouping: Hierarchy
 
     def describe(self) -> str:
-        """What is learned from and what is asked, in a line."""
+        """One line about the source and target classes."""
         return (
             f"{self.source.hierarchy.sizes[0]} classes learned from ({len(self.source):,} training samples, "
             f"{self.source.hierarchy.describe()}), {len(self.names)} new ones ({len(self.target):,} samples)"
@@ -52,11 +52,11 @@ class Protocol:
 
 
 def make_protocol(args: LowshotArgs, samples: Samples) -> Protocol:
-    """Divide the classes, and check that there is enough of everything.
+    """Divide the classes, and check that there are enough classes and samples.
 
     Raises:
-        ConfigError: for options that make no sense with these classes.
-        DataError: for classes that are unknown or have too few samples.
+        ConfigError: when options do not fit these classes.
+        DataError: when classes are unknown or have too few samples.
     """
     tree = samples.hierarchy
     targets = target_names(args.target, tree.classes[0], seed=args.seed)
@@ -64,11 +64,11 @@ def make_protocol(args: LowshotArgs, samples: Samples) -> Protocol:
     taught = set(samples.labels[train, 0].tolist())
     sources = {name for i, name in enumerate(tree.classes[0]) if i in taught and name not in targets}
     if len(sources) < 2:
-        raise ConfigError(f"`target={args.target}` leaves {len(sources)} classes with training samples; at least 2 are needed")
+        raise ConfigError(f"`target={args.target}` leaves {len(sources)} classes with training samples; leave at least 2")
     if args.top >= len(targets):
         raise ConfigError(f"`top={args.top}` of {len(targets)} new classes is always right; choose fewer, or more classes")
     grouping = make_tree(args, tree, sources, targets)
-    names, fine = sorted(targets), np.array([*tree.classes[0], ""])[samples.labels[:, 0]]  # the last is for -1
+    names, fine = sorted(targets), np.array([*tree.classes[0], ""])[samples.labels[:, 0]]  # the last entry is for -1
     asked = np.flatnonzero(np.isin(fine, names))
     classes = np.searchsorted(names, fine[asked])
     check_counts(names, classes, max(args.shot_list()))
@@ -77,27 +77,27 @@ def make_protocol(args: LowshotArgs, samples: Samples) -> Protocol:
 
 
 def target_names(text: str, known: Sequence[str], *, seed: int) -> set[str]:
-    """The new classes: so many, drawn by a hash of their names, or those that a file lists."""
+    """The new classes: a number of them, drawn by a hash of their names, or those that a file lists."""
     if text.isdigit():
         count = int(text)
         if not 2 <= count <= len(known) - 2:
-            raise ConfigError(f"`target={count}` of {len(known)} classes: at least 2 new ones, and 2 to learn from")
+            raise ConfigError(f"`target={count}` of {len(known)} classes: at least 2 must be new, and 2 left to learn from")
         drawn = choose_some(known, ["class"] * len(known), lambda *_: count, seed=seed, purpose="lowshot target")
         return {name for name, here in zip(known, drawn, strict=True) if here}
     try:
         lines = Path(text).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"`target={text}`: neither a number nor a file of class names that can be read ({error})") from None
+        raise ConfigError(f"`target={text}`: neither a number nor a readable file of class names ({error})") from None
     names = {line.strip() for line in lines if line.strip()}
     for name in sorted(names - set(known)):
         raise DataError(f"{text}: the data has no class {name!r}: {suggestion(name, known)}")
     if len(names) < 2:
-        raise DataError(f"{text}: names {len(names)} classes; at least 2 new ones are needed")
+        raise DataError(f"{text}: it names {len(names)} classes; name at least 2")
     return names
 
 
 def make_tree(args: LowshotArgs, tree: Hierarchy, sources: set[str], targets: set[str]) -> Hierarchy:
-    """The tree to train on, before target classes are taken out of it."""
+    """The tree to train on, before target classes are removed."""
     if args.tree == "data":
         return tree
     names = sorted(sources | targets if args.cluster == "all" else sources)
@@ -107,12 +107,12 @@ def make_tree(args: LowshotArgs, tree: Hierarchy, sources: set[str], targets: se
 
 
 def check_counts(names: Sequence[str], classes: Ints, shots: int) -> None:
-    """Raise DataError, with every such class, when one has too few samples for its examples and one to ask."""
+    """Raise DataError that lists all classes with too few samples for the examples and one test sample."""
     count = np.bincount(classes, minlength=len(names))
     few = [f"{name} ({n})" for name, n in zip(names, count.tolist(), strict=True) if n <= shots]
     if few:
         raise DataError(
-            f"{shots} shots need {shots + 1} samples of every new class, one of them to ask; too few of {', '.join(few)}: "
+            f"{shots} shots need {shots + 1} samples of every new class, one of them to test on; too few of {', '.join(few)}: "
             "lower `shots`, or name other classes in a `target` file"
         )
 
@@ -126,9 +126,9 @@ def under(samples: Samples, tree: Hierarchy) -> Samples:
 
 
 def ranks(keys: Sequence[str], classes: Ints, *, seed: int, number: int) -> Ints:
-    """(n,) the place of each sample among those of its class in a draw: the first K are the examples of K shots.
+    """(n,) the rank of each sample within its class in a draw: the first K are the examples of K shots.
 
-    It depends on the keys, the seed and the number of the draw alone, so every method gets the same examples, and those of
+    It depends on the keys, the seed and the number of the draw alone. So every method gets the same examples, and those of
     fewer shots are among those of more.
     """
     purpose = f"lowshot examples {number}"
@@ -140,17 +140,17 @@ def ranks(keys: Sequence[str], classes: Ints, *, seed: int, number: int) -> Ints
     return found
 
 
-# ---- what is trained on, as a file ---------------------------------------------------------------------------------
+# ---- the source samples as a file ---------------------------------------------------------------------------------
 
 
 def write_source(samples: Samples, folder: Path) -> Path:
-    """Write the samples to learn from as a dataset of their own: features as an .npz, pictures as a table of absolute paths."""
+    """Write the source samples as a separate dataset: features as an .npz, pictures as a table of absolute paths."""
     folder.mkdir(parents=True, exist_ok=True)
     return write_features(samples, folder / "source.npz") if samples.images is None else write_table(samples, folder)
 
 
 def write_features(samples: Samples, path: Path) -> Path:
-    """An .npz as `read_embeddings` reads it."""
+    """Write an .npz for `read_embeddings`."""
     tree = samples.hierarchy
     arrays: dict[str, Any] = {"x": samples.features, "y": samples.labels, "train": np.ones(len(samples), dtype=bool)}
     arrays |= {f"classes_{level}": np.array(classes) for level, classes in zip(tree.levels, tree.classes, strict=True)}
@@ -160,7 +160,7 @@ def write_features(samples: Samples, path: Path) -> Path:
 
 
 def write_table(samples: Samples, folder: Path) -> Path:
-    """A table of pictures as `read_table_data` reads it."""
+    """Write a table of pictures for `read_table_data`."""
     tree, text = samples.hierarchy, io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["path", *(tree.levels[k] for k in tree.top_down), "split"])

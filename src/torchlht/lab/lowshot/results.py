@@ -1,4 +1,4 @@
-"""What a low-shot measurement says: lowshot.csv, the table of table.md, and the same for the terminal."""
+"""Results of a low-shot experiment: lowshot.csv, table.md, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from torchlht.console import plural
 from torchlht.files import replacing, write_text
 from torchlht.lab.comparison.results import FAINT, INK, _style, markdown
 
-BASE = "nn"  # what the others are compared with
+BASE = "nn"  # the baseline
 
 
 class Row(NamedTuple):
-    """One measurement, as fractions: the right class first, and the right class among the `top` first."""
+    """One measurement, as fractions: how often the true class is first, and among the first `top`."""
 
     method: str
     seed: int
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A mean in percent, the half-width of its 95 % interval (NaN without repetitions), and of how many values."""
+    """A mean in percent, the half-width of its 95 % interval (NaN without repetitions), and the number of values."""
 
     mean: float
     half: float
@@ -45,11 +45,11 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class LowshotResults:
-    """Everything that was measured.
+    """All measurements.
 
     Attributes:
-        top: an answer counts when the right class is among so many.
-        values: percentages (seeds, draws) by method and shots; a method that nothing is random in has one seed.
+        top: an answer is right if the true class is among this many.
+        values: percentages (seeds, draws) by method and shots; a deterministic method has one seed.
         caption: how it was measured.
     """
 
@@ -73,17 +73,17 @@ class LowshotResults:
         return summary(self.values[method, shots])
 
     def gain(self, method: str, shots: int) -> Figure:
-        """By how much a method differs from nn, draw by draw."""
+        """The difference of a method from nn, draw by draw."""
         return summary(self.values[method, shots] - self.values[BASE, shots])
 
 
 def summary(values: NDArray[np.float64]) -> Figure:
-    """Mean and 95 % interval of percentages (seeds, draws), both taken as random.
+    """Mean and 95 % interval of percentages (seeds, draws), both treated as random.
 
-    Draws are the same for every seed, so the values are not independent: with the mean squares D of draws, S of seeds and R of
+    Draws are the same for every seed, so the values are not independent. With the mean squares D of draws, S of seeds and R of
     the rest, in the analysis of variance of the table, the variance of its mean is (D + S - R) / (seeds × draws), and at least
     R / (seeds × draws). The interval is Student's, with Satterthwaite's degrees of freedom. With one seed it is the usual one
-    over draws. It does not cover the choice of classes, nor that all draws share one collection of samples.
+    over draws. It does not cover the choice of classes, nor that all draws share one set of samples.
     """
     seeds, draws = values.shape
     if draws < 2:
@@ -118,7 +118,7 @@ def collect(rows: Sequence[Row], top: int, caption: str = "") -> LowshotResults:
 
 
 def write_rows(path: Path, rows: Sequence[Row], top: int) -> None:
-    """lowshot.csv: a row per method, seed, draw and number of shots."""
+    """Write lowshot.csv: one row per method, seed, draw and number of shots."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     width = 5 if top == 1 else 6
@@ -142,13 +142,13 @@ def accuracy_header(results: LowshotResults) -> list[str]:
 
 
 def accuracy_rows(results: LowshotResults) -> Iterator[list[str]]:
-    """Methods, the best last."""
+    """Rows of accuracies, the best method last."""
     for method in results.methods:
         yield [method, *(str(results.figure(method, k)) for k in results.shots)]
 
 
 def gain_rows(results: LowshotResults) -> Iterator[list[str]]:
-    """Differences to nn, where it took part."""
+    """Rows of differences to nn, if it took part."""
     for method in results.methods:
         if method != BASE and (BASE, results.shots[0]) in results.values:
             gains = [results.gain(method, k) for k in results.shots]
@@ -156,7 +156,7 @@ def gain_rows(results: LowshotResults) -> Iterator[list[str]]:
 
 
 def shown(results: LowshotResults, out: Path) -> Iterator[Any]:
-    """The tables and what they mean, for the terminal."""
+    """The tables and their explanation, for the terminal."""
     for rows, title in ((accuracy_rows(results), f"top-{results.top}, %"), (gain_rows(results), "points above nn")):
         table = Table("method", title=title, title_justify="left")
         for name in accuracy_header(results)[1:]:
@@ -166,7 +166,7 @@ def shown(results: LowshotResults, out: Path) -> Iterator[Any]:
         if table.row_count:
             yield table
     yield results.caption
-    yield f"kept in {out}: table.md, lowshot.csv, accuracy.png, hierarchy.json"
+    yield f"saved in {out}: table.md, lowshot.csv, accuracy.png, hierarchy.json"
 
 
 def draw_accuracy(results: LowshotResults, path: Path) -> None:

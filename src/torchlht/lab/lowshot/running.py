@@ -1,4 +1,4 @@
-"""`lowshot`: all of it, top to bottom, in one directory; what was trained is kept, and kept results can be gone on with."""
+"""`lowshot`: the whole experiment in one directory; trained models are kept, and an interrupted experiment can be resumed."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import backbone_name, build, compute_features, train
 
 UNTRAINED = ("nn", "ppa", "lsd")
-FIXED = ("nn", "lsd")  # nothing random in them but the draws
+FIXED = ("nn", "lsd")  # random only in the draws
 
 
 def check_methods(args: LowshotArgs, tree: Hierarchy) -> None:
-    """Raise ConfigError for a method that is unknown, or that trains no backbone."""
+    """Raise ConfigError if a method is unknown or does not train a backbone."""
     contenders = [Contender.parse(word, args.option) for word in args.method_list() if word not in UNTRAINED]
     check_everyones(args.option, contenders)
     for contender in contenders:
         check(contender, tree, features=True)
         if contender.at_once:
             raise ConfigError(
-                f"`methods={contender.label}`: it is fitted at once on fixed features, and trains none; leave it out"
+                f"`methods={contender.label}`: it is fitted to fixed features and does not train any; leave it out"
             )
 
 
 @dataclass(frozen=True)
 class Work:
-    """A measurement under way: what was asked for, who learns from what, and the data to train on.
+    """An experiment in progress: options, samples, and the data to train on.
 
     Attributes:
         args: the options.
@@ -98,12 +98,12 @@ class Work:
         )
 
     def measure(self, word: str) -> Iterator[Row]:
-        """Every seed, draw and number of shots of one method."""
+        """Measure one method for every seed, draw and number of shots."""
         for seed in range(1 if word in FIXED else self.args.seeds):
             yield from self.count(word, seed, self.scorer(word, seed))
 
     def scorer(self, word: str, seed: int) -> Scorer:
-        """How a method scores, trained first where it needs to be."""
+        """The scorer of a method, trained first if needed."""
         classes = self.protocol.classes
         if word == "ppa":
             return by_predicted_weights(self.predictor(seed), self.given_target, classes)
@@ -112,7 +112,7 @@ class Work:
         return by_cosine(self.given_target if word == "nn" else self.trained_features(word, seed), classes)
 
     def count(self, word: str, seed: int, score: Scorer) -> Iterator[Row]:
-        """Ask everything that is not an example, in every draw."""
+        """Test on every sample that is not an example, in every draw."""
         args, classes = self.args, self.protocol.classes
         for number in range(args.draws):
             rank = ranks(self.protocol.target.keys, classes, seed=args.seed, number=number)
@@ -122,23 +122,23 @@ class Work:
 
     @cached_property
     def given_source(self) -> Floats:
-        """Features of the source samples before any training."""
+        """Features of the source samples before training."""
         return pretrained_features(self.training("flat", 0), self.protocol.source)
 
     @cached_property
     def given_target(self) -> Floats:
-        """Likewise, of the target samples."""
+        """Features of the target samples before training."""
         return pretrained_features(self.training("flat", 0), self.protocol.target)
 
     def trained_features(self, word: str, seed: int) -> Floats:
-        """Features of the target samples from a backbone that was trained on the source ones."""
+        """Features of the target samples from a backbone trained on the source samples."""
         options = self.training(word, seed)
         assert options.out is not None
         train_once(options)
         return backbone_features(Model.from_pretrained(options.out), options, self.protocol.target)
 
     def predictor(self, seed: int) -> WeightPredictor:
-        """ppa's network, trained or as it was kept."""
+        """ppa's network, trained now or read from its file."""
         path, features = self.args.out / "runs" / f"ppa-s{seed}.safetensors", self.given_source
         if not path.is_file():
             classes = self.protocol.source.labels[:, 0]
@@ -146,7 +146,7 @@ class Work:
         return kept_predictor(path, features.shape[1])
 
     def diffusion(self) -> Scorer:
-        """lsd's graph, and how often to repeat."""
+        """lsd's scorer: its graph, and the number of steps."""
         args, protocol = self.args, self.protocol
         new, shots = len(protocol.names), args.shot_list()
         steps = choose_steps(self.given_source, protocol.source, shots=shots, new=new, top=args.top, seed=args.seed)
@@ -154,14 +154,14 @@ class Work:
 
 
 def train_once(args: TrainArgs) -> None:
-    """Train, from the last checkpoint if there is one; not at all when it is done."""
+    """Train, from the last checkpoint if there is one; do nothing if the run has finished."""
     assert args.out is not None
     run = Run(args.out)
     if run.metrics.is_file():
         return
     started = (run.path / CONFIG).is_file() and run.split.is_file()
     if not started:
-        shutil.rmtree(run.path, ignore_errors=True)  # killed before it began
+        shutil.rmtree(run.path, ignore_errors=True)  # killed before it started
     train(TrainArgs(resume=run.path, quiet=args.quiet) if started else args)
 
 
@@ -169,7 +169,7 @@ def train_once(args: TrainArgs) -> None:
 
 
 def pretrained_features(args: TrainArgs, samples: Samples) -> Floats:
-    """(n, d) those that the data holds, or the backbone's before any training."""
+    """(n, d) the features in the data, or those of the untrained backbone."""
     if samples.features is not None:
         return samples.features
     torch.manual_seed(args.seed)
@@ -193,12 +193,12 @@ SETTINGS = "lowshot.yaml"
 
 
 def lowshot(args: LowshotArgs) -> LowshotResults:
-    """Train on some classes, tell others from a few examples each, and write lowshot.csv, table.md and accuracy.png.
+    """Train on some classes, recognise others from a few examples each, and write lowshot.csv, table.md and accuracy.png.
 
     >>> lowshot(LowshotArgs("birds.npz", Path("runs/lowshot"), target="50", methods="nn,lht"))
 
     Raises:
-        LHTError: for whatever is wrong with the options or the data, before anything is written.
+        LHTError: if the options or the data are wrong, before anything is written.
     """
     args.claim(SETTINGS, "a measurement")
     samples = read_samples(args)
@@ -222,7 +222,7 @@ def lowshot(args: LowshotArgs) -> LowshotResults:
 
 
 def read_samples(args: LowshotArgs) -> Samples:
-    """The data, without pictures that cannot be read."""
+    """The data, without unreadable pictures if these are skipped."""
     hierarchy = Hierarchy.read(args.hierarchy, args.level_names()) if args.hierarchy else None
     samples, _ = check_images(read_data(args.data, hierarchy=hierarchy, levels=args.level_names()), args.on_error)
     if samples.images is None and args.freeze:
@@ -231,7 +231,7 @@ def read_samples(args: LowshotArgs) -> Samples:
 
 
 def frozen(args: LowshotArgs, protocol: Protocol, backbone: str) -> Protocol:
-    """The same with features of the backbone, as it is, in place of pictures."""
+    """The same protocol with features of the frozen backbone instead of pictures."""
     options = TrainArgs(args.data, backbone=backbone, pretrained=args.pretrained, image_size=args.image_size, freeze=True)
 
     def features(samples: Samples) -> Samples:
@@ -241,7 +241,7 @@ def frozen(args: LowshotArgs, protocol: Protocol, backbone: str) -> Protocol:
 
 
 def announced(work: Work, word: str) -> list[Row]:
-    """Measure a method, and say how it went."""
+    """Measure a method, and print its result."""
     started = time.monotonic()
     rows = list(work.measure(word))
     most = max(work.args.shot_list())
@@ -252,14 +252,14 @@ def announced(work: Work, word: str) -> list[Row]:
 
 
 def caption(args: LowshotArgs, protocol: Protocol) -> str:
-    """How it was measured, in sentences."""
+    """Sentences on how it was measured."""
     tree = {"names": f"groups of similar names ({args.cluster} classes clustered)", "data": "the data's own"}[args.tree]
     interval = "over draws" if args.seeds == 1 else "over draws and seeds, both taken as random (crossed analysis of variance)"
     sentences = [
         f"Top-{args.top} accuracy in percent, best last: {protocol.describe()}.",
         f"Tree: {tree}. Test samples of the classes learned from are not used.",
         f"Examples drawn {console.plural(args.draws, 'time')}, the same for all methods and nested over shots;",
-        "every other sample of the new classes is asked.",
+        "every other sample of the new classes is a test sample.",
     ]
     trained = [word for word in args.method_list() if word not in UNTRAINED]
     sentences += [trained_text(args, trained)] if trained else []
@@ -269,7 +269,7 @@ def caption(args: LowshotArgs, protocol: Protocol) -> str:
 
 
 def trained_text(args: LowshotArgs, words: Sequence[str]) -> str:
-    """How some methods were trained, in a sentence."""
+    """One sentence on how some methods were trained."""
     seeds, epochs = console.plural(args.seeds, "seed"), console.plural(args.epochs or 0, "epoch")
     slow = "a tenth of it if pretrained" if args.backbone_lr is None else f"{args.backbone_lr:g}"
     batches = f"{epochs} of SGD in batches of {args.batch_size}"

@@ -1,25 +1,25 @@
-"""How new classes are told from their examples: `nn`, nearest class means; `ppa`, predicted weights; `lsd`, spread labels.
+"""Recognising new classes from their examples: `nn`, nearest class means; `ppa`, predicted weights; `lsd`, spread labels.
 
 `ppa`: classifier weights predicted from activations (Qiao et al., CVPR 2018).
 
     a ─► unit length ─► Linear ─► ReLU ─► Linear ─► unit length = w,     score of x for a class: w · x
 
-Both layers start at the identity. In a step every class to learn from is given by one of its activations, or, three times in
-ten, by their mean; from these all weights are predicted, and cross-entropy is taken of an activation of each class, as it is,
-that is drawn anew and may be the same one. Its length sets how sharp the softmax is: features of unit length teach little.
-The released network is a small one, trained for 12,500 steps at a learning rate of 0.001; this one takes fewer and longer ones.
+Both layers start at the identity. In a step every source class is represented by one of its activations or, three times in
+ten, by their mean. From these all weights are predicted. Cross-entropy is taken on another activation of each class, drawn
+anew, perhaps the same one. Its length sets how sharp the softmax is: features of unit length teach little. The released network
+is small and trained for 12,500 steps at a learning rate of 0.001; this one takes fewer and larger steps.
 
 `lsd`: labels of the examples spread over a graph of unlabelled samples (Douze et al., CVPR 2018).
 
-Nodes are the examples and a background of samples whose labels are not looked at; each has an edge to its 30 nearest, the first
-of which is itself, as in the released code. Nearest means the largest cosine between main components of the features. With W₀
-the 0/1 matrix of these edges and every row or column divided by its sum:
+Nodes are the examples and a background of samples whose labels are not used. Each has an edge to its 30 nearest nodes, itself
+first, as in the released code. Nearest means the largest cosine between main components of the features. With W₀ the 0/1 matrix
+of these edges and every row or column divided by its sum:
 
     W = rows(W₀ + W₀ᵀ),     L ← columns(onehot of the examples),     L ← columns(W L), repeated
 
-A sample that is asked is not in the graph: its score for a class is the sum of L over its own 30 nearest nodes. Published on up
-to 100 million pictures; here the background are the samples of the classes to learn from. How often to repeat, if at all, is
-found out on some of these classes in place of the new ones, for each number of shots.
+A test sample is not in the graph: its score for a class is the sum of L over its 30 nearest nodes. The method was published on
+up to 100 million pictures; here the background is the source samples. The number of steps, which may be 0, is chosen on some
+source classes in place of the new ones, for each number of shots.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ Scorer = Callable[[Bools], Floats]
 
 
 def class_means(features: Floats, classes: Ints, support: Bools) -> Floats:
-    """(classes, d) the mean of the examples of each class, which all have equally many."""
+    """(classes, d) the mean of the examples of each class, which all have the same number."""
     members = (classes[support] == np.arange(classes.max() + 1)[:, None]).astype(np.float32)
     means: Floats = (members @ features[support]) / members.sum(axis=1, keepdims=True)
     return means
 
 
 def unit(x: Floats) -> Floats:
-    """Rows of unit length; one of zeros stays."""
+    """Rows scaled to unit length; rows of zeros stay."""
     scaled: Floats = np.divide(x, np.linalg.norm(x, axis=1, keepdims=True).clip(min=TINY))
     return scaled
 
 
 def by_cosine(features: Floats, classes: Ints) -> Scorer:
-    """Scores are cosines with the means of each class's examples."""
+    """A scorer by cosines with the mean of each class's examples."""
     directions = unit(features)
 
     def score(support: Bools) -> Floats:
@@ -72,17 +72,17 @@ def by_cosine(features: Floats, classes: Ints) -> Scorer:
 
 
 def hit_rate(scores: Floats, classes: Ints, top: int) -> float:
-    """How often the right class is among the `top` highest scores; equal ones are in any order, and count by their chance."""
+    """How often the true class is among the `top` highest scores; ties count by their chance."""
     right = scores[np.arange(len(scores)), classes][:, None]
     higher = (scores > right).sum(axis=1)
-    equal = (scores == right).sum(axis=1)  # itself among them
+    equal = (scores == right).sum(axis=1)  # including itself
     return float(((top - higher) / equal).clip(0, 1).mean())
 
 
 # ---- ppa -------------------------------------------------------------------------------------------------------------
 
-SINGLE = 0.7  # how often a class is given by a single activation
-LR = 0.03  # from 0.01, 0.03, 0.1 on classes to learn from
+SINGLE = 0.7  # how often a class is represented by a single activation
+LR = 0.03  # chosen from 0.01, 0.03, 0.1 on source classes
 
 
 class WeightPredictor(nn.Module):
@@ -102,13 +102,13 @@ class WeightPredictor(nn.Module):
 
 
 def train_predictor(features: Floats, classes: Ints, *, steps: int, seed: int) -> WeightPredictor:
-    """A predictor for these classes, all of which have samples.
+    """Train a predictor on these classes, all of which have samples.
 
     Args:
         features: (N, d).
         classes: (N,) numbers from 0.
-        steps: of SGD with momentum 0.9 and weight decay 0.0005.
-        seed: of the choice of activations.
+        steps: number of steps of SGD with momentum 0.9 and weight decay 0.0005.
+        seed: seed for choosing activations.
     """
     rng, x = np.random.default_rng(seed), torch.from_numpy(features)
     means = torch.from_numpy(class_means(features, classes, np.ones(len(classes), dtype=bool)))
@@ -125,14 +125,14 @@ def train_predictor(features: Floats, classes: Ints, *, steps: int, seed: int) -
 
 
 def pick(classes: Ints, rng: np.random.Generator) -> Ints:
-    """The position of a sample of each class, any of them as likely as another."""
+    """The position of a sample of each class, each with equal probability."""
     count = np.bincount(classes)
     picked: Ints = np.argsort(classes, kind="stable")[np.cumsum(count) - count + rng.integers(count)]
     return picked
 
 
 def by_predicted_weights(predictor: WeightPredictor, features: Floats, classes: Ints) -> Scorer:
-    """Scores are products with the weights that are predicted from the means of each class's examples."""
+    """A scorer by products with weights predicted from the mean of each class's examples."""
 
     def score(support: Bools) -> Floats:
         with torch.inference_mode():
@@ -159,20 +159,20 @@ def kept_predictor(path: Path, width: int) -> WeightPredictor:
 # ---- lsd -------------------------------------------------------------------------------------------------------------
 
 DIMENSIONS, NEIGHBOURS = 256, 30
-STEPS = range(11)  # what is tried
-USUAL = 3  # where there is nothing to try on
+STEPS = range(11)  # candidates
+USUAL = 3  # if there is nothing to try them on
 TRIALS = 3  # draws to try on
 ROWS = 4096  # at a time
 Near = tuple[Floats, Ints]  # cosines and positions of the nearest, (n, k) each
 
 
 class Diffusion:
-    """Background and asked samples with their nearest in the background, so that a draw only has to add its examples.
+    """Background and test samples with their neighbours in the background, so that a draw only adds its examples.
 
     Args:
         background: (B, d) features.
-        features: (n, d) of the samples that examples are drawn from.
-        classes: (n,) theirs.
+        features: (n, d) features of the target samples.
+        classes: (n,) their classes.
     """
 
     def __init__(self, background: Floats, features: Floats, classes: Ints) -> None:
@@ -182,7 +182,7 @@ class Diffusion:
         self.of_points = nearest(self.points, self.background, self.k)
 
     def scores(self, support: Bools, steps: Sequence[int]) -> list[Floats]:
-        """Of the samples that are not examples, (rest, classes), after each of these ascending numbers of steps."""
+        """Scores of the samples that are not examples, (rest, classes), after each of these ascending numbers of steps."""
         examples, first = self.points[support], len(self.background)
         nodes = first + len(examples)
         edges = [
@@ -197,7 +197,7 @@ class Diffusion:
         return [np.asarray(reader @ now) for step, now in spread if step in steps]
 
     def nearest_nodes(self, x: Floats, near: Near, examples: Floats) -> Ints:
-        """(n, k) the nearest nodes of some samples, given their nearest in the background; of an example, itself too.
+        """(n, k) the nearest nodes of some samples, given their neighbours in the background; an example is also its own.
 
         Args:
             x: (n, d) the samples.
@@ -217,7 +217,7 @@ class Diffusion:
 
 
 def reduced(background: Floats, features: Floats) -> tuple[Floats, Floats]:
-    """Both in the main directions of the background, and then as unit vectors."""
+    """Both projected to the main directions of the background, then scaled to unit length."""
     middle = background.mean(axis=0)
     centred = background - middle
     _, axes = np.linalg.eigh(centred.T @ centred)
@@ -226,14 +226,14 @@ def reduced(background: Floats, features: Floats) -> tuple[Floats, Floats]:
 
 
 def itself_and_nearest(x: Floats, k: int) -> Near:
-    """Cosines and positions, (n, k) each, of each of x itself and of the k - 1 others that are nearest to it."""
+    """Cosines and positions, (n, k) each, of each row of x itself and its k - 1 nearest others."""
     cosines, found = neighbours(torch.from_numpy(x), k - 1)
     itself = np.arange(len(x))[:, None]
     return np.hstack([np.ones_like(itself, dtype=np.float32), cosines]), np.hstack([itself, found])
 
 
 def nearest(x: Floats, among: Floats, k: int) -> Near:
-    """Cosines and positions, (n, k) each, of the k rows of `among` that are nearest to each of x."""
+    """Cosines and positions, (n, k) each, of the k rows of `among` nearest to each row of x."""
     cosines, found = [], []
     for start in range(0, len(x), ROWS):
         best = (torch.from_numpy(x[start : start + ROWS]) @ torch.from_numpy(among).T).topk(k, dim=1)
@@ -243,7 +243,7 @@ def nearest(x: Floats, among: Floats, k: int) -> Near:
 
 
 def rows_of(near: Near, rows: Bools) -> Near:
-    """The neighbours of some of the samples."""
+    """The neighbours of some samples."""
     return near[0][rows], near[1][rows]
 
 
@@ -254,26 +254,26 @@ def adjacency(edges: Ints, nodes: int) -> Any:
 
 
 def transitions(one_way: Any) -> Any:
-    """W: edges both ways, an edge that is there both ways counted twice, each row divided by its sum."""
+    """W: edges in both directions, mutual edges counted twice, each row divided by its sum."""
     both = csr_array(one_way + one_way.T)
     return csr_array(diags_array(1 / both.sum(axis=1)) @ both, dtype=np.float32)
 
 
 def diffuse(walk: Any, labels: Floats, steps: int) -> Iterator[Floats]:
-    """(nodes, classes) the labels at the start and after each of so many steps."""
+    """(nodes, classes) the labels at the start and after each of `steps` steps."""
     yield (now := columns(labels))
     for _ in range(steps):
         yield (now := columns(np.asarray(walk @ now)))
 
 
 def columns(x: Floats) -> Floats:
-    """Every column divided by its sum; one of zeros stays."""
+    """Every column divided by its sum; columns of zeros stay."""
     scaled: Floats = np.divide(x, x.sum(axis=0).clip(min=TINY))
     return scaled
 
 
 def by_diffusion(diffusion: Diffusion, steps: dict[int, int]) -> Scorer:
-    """Scores are spread labels, after as many steps as are given for the number of shots."""
+    """A scorer by spread labels, with the given number of steps for each number of shots."""
 
     def score(support: Bools) -> Floats:
         shots = int(support.sum()) // (int(diffusion.classes.max()) + 1)
@@ -282,19 +282,19 @@ def by_diffusion(diffusion: Diffusion, steps: dict[int, int]) -> Scorer:
     return score
 
 
-# ---- how often to repeat -------------------------------------------------------------------------------------------
+# ---- how many steps -------------------------------------------------------------------------------------------
 
 
 def choose_steps(features: Floats, source: Samples, *, shots: Sequence[int], new: int, top: int, seed: int) -> dict[int, int]:
-    """For each number of shots the number of steps with the most hits on classes to learn from, in place of the new ones.
+    """For each number of shots, the number of steps with the most hits on source classes that stand in for the new ones.
 
     Args:
-        features: (N, d) of the samples to learn from.
+        features: (N, d) features of the source samples.
         source: these samples.
         shots: numbers of examples.
-        new: how many new classes there are; as many stand in for them, or a third of those there are.
-        top: an answer counts when the right class is among so many.
-        seed: of the choice of classes and examples.
+        new: how many new classes there are; as many source classes stand in for them, but at most a third.
+        top: an answer is right if the true class is among this many.
+        seed: seed for choosing classes and examples.
     """
     stand_ins = choose_classes(source, more_than=max(shots), count=new, seed=seed)
     if not len(stand_ins):
@@ -312,7 +312,7 @@ def choose_steps(features: Floats, source: Samples, *, shots: Sequence[int], new
 
 
 def choose_classes(source: Samples, *, more_than: int, count: int, seed: int) -> Ints:
-    """Up to `count` classes with more than so many samples, a third of all such at most; none when they are too few."""
+    """Up to `count` classes with more than `more_than` samples, at most a third of these; none if they are too few."""
     names, size = source.hierarchy.classes[0], np.bincount(source.labels[:, 0])
     large = np.flatnonzero(size > more_than)
     some = min(count, len(large) // 3)

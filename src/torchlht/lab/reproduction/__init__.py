@@ -1,1 +1,1 @@
-"""The paper again: every table and figure as data, run and put beside what the paper reports."""
+"""Reproducing the paper: every table and figure as data, run and compared with the paper's figures."""

@@ -1,7 +1,7 @@
-"""Every table and figure of the paper as data: which methods, masks and options, and which of the paper's rows they stand for.
+"""Every table and figure of the paper as data: methods, masks and options, and the paper's rows they correspond to.
 
-An experiment is made of parts; each part is one comparison, methods × masks × seeds on the same options. Arms that are not in
-the paper are what we add: stronger baselines, our defaults. At full scale only the paper's own run.
+An experiment consists of parts. Each part is one comparison, methods × masks × seeds on the same options. Arms that are not in
+the paper are ours: stronger baselines, our defaults. At full scale only the paper's own arms run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from torchlht.errors import ConfigError, suggestion
 
-FROZEN = "efficientnet_lite0"  # whose features are used at small scale: its weights need no hub
+FROZEN = "efficientnet_lite0"  # the backbone at small scale: its weights need no hub
 Where = Literal["levels", "all", "finest", "classes"]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A contender, as `lht compare` writes it; the paper's name for it where it prints a figure; and whether we added it."""
+    """A contender as `lht compare` writes it, the paper's name for it if the paper has a figure, and whether we added it."""
 
     method: str
     paper: str = ""
@@ -32,12 +32,12 @@ class Part:
 
     Attributes:
         name: its folder.
-        arms: who takes part.
+        arms: the contenders.
         masks: shares of hidden fine labels.
-        setting: what a mask is called, as a format of its percentage.
-        paper_setting: what the paper calls it, where that is something else.
+        setting: name of a mask, as a format of its percentage.
+        paper_setting: the paper's name for it, if different.
         common: options of every run, at both scales.
-        small: options at small scale alone, over those.
+        small: options at small scale only, which override those.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Part:
     small: Mapping[str, Any] = field(default_factory=dict)
 
     def arms_at(self, scale: str) -> tuple[Arm, ...]:
-        """Who takes part: at full scale only those that the paper has."""
+        """The arms at a scale: at full scale only those of the paper."""
         return tuple(arm for arm in self.arms if scale == "small" or not arm.added)
 
     def called(self, mask: float, *, by_paper: bool = False) -> str:
@@ -60,7 +60,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Measure:
-    """A column of results.csv, the paper's name for it, and where it is taken."""
+    """A column of results.csv, the paper's name for it, and the levels it is taken at."""
 
     column: str
     paper: str
@@ -76,17 +76,17 @@ class Experiment:
     """A table or figure of the paper.
 
     Attributes:
-        name: what `lht reproduce` calls it.
+        name: its name for `lht reproduce`.
         what: what it shows.
-        data: the dataset, as `lht data prepare` calls it.
-        parts: the comparisons it takes; none for what is not trained.
-        table: its table in paper.csv; empty for a figure without figures.
-        measures: what is put beside the paper's.
+        data: the dataset, by its name for `lht data prepare`.
+        parts: its comparisons; none if nothing is trained.
+        table: its table in paper.csv; empty for a figure without numbers.
+        measures: the columns to compare with the paper's.
         draw: the pictures to draw afterwards, by name; see `figures`.
-        pictures: whether it needs pictures, so that features alone will not do.
+        pictures: whether it needs pictures, not only features.
         seeds: as `lht compare --seeds` takes them.
-        over: what the spread is over.
-        notes: what is to be known to read it: the paper's slips, and what we do instead.
+        over: what the spread is computed over.
+        notes: remarks for reading it: the paper's slips, and what we do instead.
     """
 
     name: str
@@ -121,7 +121,7 @@ RIVALS = (
 
 
 def added(*methods: str) -> tuple[Arm, ...]:
-    """Arms that the paper has not."""
+    """Arms that are not in the paper."""
     return tuple(Arm(method, added=True) for method in methods)
 
 
@@ -141,14 +141,14 @@ LOW_MASKS, ALL_MASKS = (0.0, 0.3, 0.5, 0.7), (0.0, 0.3, 0.5, 0.7, 0.9)
 
 
 def by_weight(weight: float, arms: tuple[Arm, ...], published: str, *more: Arm, **options: Any) -> tuple[Part, ...]:
-    """Two parts, because the paper lowers λ to 0.01 where 90 % of fine labels are hidden.
+    """Two parts, because the paper lowers λ to 0.01 when 90 % of fine labels are hidden.
 
     Args:
         weight: λ below that.
         arms: the other arms.
         published: the paper's name for LHT here.
         more: arms to add after it.
-        options: of `Part`; `masks` are those below 90 %.
+        options: fields of `Part`; `masks` are those below 90 %.
     """
     low = options.pop("masks", LOW_MASKS)
     levels = "R2" if options.get("common", {}).get("mask_levels") == 2 else "R"
@@ -230,7 +230,7 @@ def backbones() -> tuple[Part, ...]:
 
 
 def perturbed() -> tuple[Part, ...]:
-    """Perturbed-Aircraft as its text has it, as its code has it, and as nothing but new names."""
+    """Perturbed-Aircraft as in the text, as in the code, and with only names changed."""
     published = (Arm("marginal:features=split", "LHT_naive"), Arm(lht_paper(2.0), "LHT"))
     arms = (*published, *added(lht_paper(0.01), "marginal", "lht", "multihead"))
     kinds = ("renamed", "stale_prior", "rewired")
@@ -241,7 +241,7 @@ def perturbed() -> tuple[Part, ...]:
 
 
 def sweep(method: str, options: tuple[str, ...], known: Mapping[str, str] | None = None) -> tuple[Arm, ...]:
-    """Arms of a method that differ in one option; `known` are points that the paper gives. Only LHT as published is its own."""
+    """Arms of a method that differ in one option; `known` are points that the paper gives. Only published LHT is the paper's."""
     return tuple(
         Arm(f"{method}:{option}", (known or {}).get(option, ""), added=not method.startswith("lht-paper")) for option in options
     )

@@ -1,4 +1,4 @@
-"""Running an experiment: find its data, train its parts, put the figures beside the paper's, draw its pictures."""
+"""Running an experiment: find its data, train its parts, compare with the paper's figures, draw its pictures."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from torchlht.show.look import look, panels, save_figure
 
 @dataclass(frozen=True)
 class Reproduction:
-    """An experiment under way.
+    """An experiment in progress.
 
     Attributes:
-        experiment: which.
+        experiment: the experiment.
         args: the options.
-        out: where everything goes.
-        data: what is trained on, as `lht train` takes it.
+        out: its directory.
+        data: the data to train on, as `lht train` takes it.
     """
 
     experiment: Experiment
@@ -53,7 +53,7 @@ class Reproduction:
 
     @property
     def features(self) -> bool:
-        """Whether the data are features already."""
+        """Whether the data are features."""
         return self.data.endswith(".npz")
 
     def seeds(self) -> int | str:
@@ -61,7 +61,7 @@ class Reproduction:
         return self.args.seeds if self.args.seeds is not None else self.experiment.seeds
 
     def comparison(self, part: Part) -> CompareArgs:
-        """A part as `lht compare` would be told."""
+        """The options of `lht compare` for a part."""
         return CompareArgs(
             self.data,
             self.out / part.name,
@@ -89,7 +89,7 @@ class Reproduction:
         return self.out / part.name / "runs" / run_name(arm.method, part.masks[0] if mask is None else mask, seed)
 
     def how(self) -> str:
-        """The scale and the data in a sentence."""
+        """One sentence about the scale and the data."""
         data = f"the features of {Path(self.data).name}" if self.features else Path(self.data).name
         if not self.experiment.parts and not self.experiment.table:
             return f"Drawn from {data} and the archive it was prepared from; nothing is trained."
@@ -103,7 +103,7 @@ class Reproduction:
         )
 
     def command(self) -> str:
-        """What produced it, with the archive's own path left out."""
+        """The command that produced it, without the path of the archive."""
         root = [] if self.args.root is None else ["--root", self.args.root.name]
         given = {"--seeds": self.args.seeds, "--epochs": self.args.epochs, "--backbone": self.args.backbone}
         words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
@@ -114,14 +114,14 @@ SHOWN = 4  # pictures in a figure of examples
 
 
 def draw_sweep(work: Reproduction) -> list[str]:
-    """Accuracy at the finest level against the option that is swept."""
+    """Draw accuracy at the finest level against the swept option."""
     [part] = work.experiment.parts
     figure = sweep_figure(read_results(work.out / part.name), [arm.method for arm in part.arms_at(work.args.scale)])
     return [saved(figure, work.out / "sweep.png")]
 
 
 def sweep_figure(results: Comparison, labels: Sequence[str]) -> Figure:
-    """A line per family of contenders that differ in their last option, its values in the order they are listed in."""
+    """One line per group of contenders that differ only in their last option, with its values in the given order."""
     families: dict[str, list[str]] = {}
     for label in labels:
         families.setdefault(label.rpartition(":")[0], []).append(label)
@@ -133,7 +133,7 @@ def sweep_figure(results: Comparison, labels: Sequence[str]) -> Figure:
             points = [(label, results.get(label, results.masks[0], "accuracy")) for label in members]
             seen = [(ticks.index(label.rpartition("=")[2]), [100 * x for x in values]) for label, values in points if values]
             axes.errorbar(
-                [x + 0.04 * i for x, _ in seen],  # beside each other where they are equal
+                [x + 0.04 * i for x, _ in seen],  # side by side if they are equal
                 [mean(values) for _, values in seen],
                 [stdev(values) if len(values) > 1 else 0 for _, values in seen],
                 label=name,
@@ -165,7 +165,7 @@ def draw_confusion(work: Reproduction) -> list[str]:
 
 
 def draw_transitions(work: Reproduction) -> list[str]:
-    """S² beside T² of LHT as published and as it is by default: of single images, over a class, over all."""
+    """Draw S² next to T² of LHT as published and by default: for single images, a class, and all samples."""
     written = []
     for arm in work.experiment.parts[0].arms_at(work.args.scale):
         model, _, data = run_inputs(first_run(work, arm.method))
@@ -177,7 +177,7 @@ def draw_transitions(work: Reproduction) -> list[str]:
 
 
 def draw_grad_cam(work: Reproduction) -> list[str]:
-    """What each level's answer rests on, for a few test pictures."""
+    """Draw Grad-CAM at each level, for a few test pictures."""
     written = []
     for arm in work.experiment.parts[0].arms_at(work.args.scale):
         model, _, data = run_inputs(first_run(work, arm.method), pictures=True)
@@ -189,7 +189,7 @@ def draw_grad_cam(work: Reproduction) -> list[str]:
 
 
 def draw_gamma(work: Reproduction) -> list[str]:
-    """γ over the epochs, every seed."""
+    """Draw γ over the epochs, for every seed."""
     [part] = work.experiment.parts
     written = []
     for arm in part.arms_at(work.args.scale):
@@ -200,7 +200,7 @@ def draw_gamma(work: Reproduction) -> list[str]:
 
 
 def draw_attributes(work: Reproduction) -> list[str]:
-    """Similarity of species by their attributes, in the order of the tree, and how it follows the tree."""
+    """Draw the similarity of species by their attributes in the order of the tree, and test how it follows the tree."""
     assert work.args.root is not None
     tree = Hierarchy.read(Path(work.data).with_name("hierarchy.json"))
     archive = find_base(work.args.root, ("CUB_200_2011", "."), ("classes.txt",))
@@ -213,7 +213,7 @@ def draw_attributes(work: Reproduction) -> list[str]:
 
 
 def saved(figure: Figure, path: Path) -> str:
-    """Write a picture; gives how a document beside it shows it."""
+    """Write a picture; returns its Markdown link."""
     return f"![{path.stem}]({save_figure(figure, path).name})"
 
 
@@ -225,7 +225,7 @@ def first_run(work: Reproduction, method: str) -> Path:
 
 
 def spaced(n: int, count: int) -> list[int]:
-    """So many positions out of n, evenly spaced, none at the ends."""
+    """`count` positions out of n, evenly spaced, none at the ends."""
     count = min(count, n)
     return [(2 * i + 1) * n // (2 * count) for i in range(count)]
 
@@ -244,12 +244,12 @@ LOWSHOT = tuple(Arm(name.lower(), name) for name in ("NN", "SGM", "PPA", "LSD", 
 
 
 def reproduce(args: ReproduceArgs) -> Path:
-    """Run a table or figure of the paper again; gives the directory with table.md, table.csv, the pictures and the runs.
+    """Reproduce a table or figure of the paper; returns the directory with table.md, table.csv, the pictures and the runs.
 
     >>> reproduce(ReproduceArgs("cub-main", root=Path("CUB_200_2011")))
 
     Raises:
-        LHTError: for an unknown name, or data that is missing or wrong, before anything is trained.
+        LHTError: when the name is unknown, or the data is missing or wrong, before training.
     """
     experiment = find_experiment(args.name)
     out = args.out or Path("runs") / f"{args.name}-{args.scale}"
@@ -264,11 +264,11 @@ def reproduce(args: ReproduceArgs) -> Path:
 
 
 def find_data(experiment: Experiment, args: ReproduceArgs, out: Path) -> str:
-    """What to train on: the archive under --root made ready, or what --root names, or what was prepared by name.
+    """The data to train on: prepared from the archive at --root, named by --root, or prepared earlier by name.
 
     Raises:
-        ConfigError: for features where pictures are needed.
-        DataError: when there is nothing, or for whatever is wrong with the archive.
+        ConfigError: when pictures are needed and features are given.
+        DataError: when there is no data, or the archive is wrong.
     """
     if args.root is None:
         return str(prepared_table(experiment.data))
@@ -283,7 +283,7 @@ def find_data(experiment: Experiment, args: ReproduceArgs, out: Path) -> str:
 
 
 def run_part(work: Reproduction, part: Part) -> list[PaperFigure]:
-    """Train what is not trained yet and read it off."""
+    """Train what is not trained yet, and return its figures."""
     options = work.comparison(part)
     compare(options)
     shown = dataclasses.replace(part, arms=part.arms_at(work.args.scale))
@@ -308,7 +308,7 @@ def recall_by_class(runs: Sequence[Path]) -> dict[str, tuple[float, ...]]:
 
 
 def lowshot_options(args: ReproduceArgs, out: Path, data: str) -> LowshotArgs:
-    """What `lht lowshot` is told: at full scale ResNet-50 is trained, at small scale a layer on a frozen network's features."""
+    """The options of `lht lowshot`: train ResNet-50 at full scale, a layer on a frozen network's features at small scale."""
     options: dict[str, Any] = {"backbone": "resnet50", "image_size": 224}
     if args.scale == "small":
         options = {} if data.endswith(".npz") else {"backbone": args.backbone or FROZEN, "freeze": True}
@@ -321,7 +321,7 @@ def lowshot_options(args: ReproduceArgs, out: Path, data: str) -> LowshotArgs:
 
 
 def reproduce_lowshot(experiment: Experiment, args: ReproduceArgs, out: Path, data: str) -> list[PaperFigure]:
-    """Run it, and put it beside the paper's figures where the classes are the paper's."""
+    """Run low-shot learning; compare with the paper's figures if the classes are the paper's."""
     options = lowshot_options(args, out, data)
     results = lowshot(options)
     official = not options.target.isdecimal()
@@ -337,7 +337,7 @@ def reproduce_lowshot(experiment: Experiment, args: ReproduceArgs, out: Path, da
 
 
 def write_results(work: Reproduction, figures: Sequence[PaperFigure], pictures: Sequence[str]) -> None:
-    """table.csv and table.md."""
+    """Write table.csv and table.md."""
     if figures:
         write_figures(work.out / "table.csv", work.experiment, figures)
     text = document(work.experiment, figures, how=work.how(), command=work.command(), pictures=pictures)

@@ -1,4 +1,4 @@
-"""Our figures beside the paper's: table.csv, table.md, and whether the methods come in the same order."""
+"""Our figures next to the paper's: table.csv, table.md, and whether the methods rank in the same order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchlht.measure.metrics import REGISTER, Spec
 
 
 class Cell(NamedTuple):
-    """Where a figure stands in the paper."""
+    """The place of a figure in the paper."""
 
     table: str
     setting: str
@@ -32,15 +32,15 @@ class Cell(NamedTuple):
 
 @functools.cache
 def paper_figures() -> dict[Cell, float]:
-    """Every figure by its place."""
+    """Every figure of the paper, by its place."""
     text = files("torchlht.lab.reproduction").joinpath("paper.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return {Cell(*(row[name] for name in Cell._fields)): float(row["value"]) for row in rows}
 
 
 SELECTION = (
-    "Ours are of the last epoch of every run: nothing is chosen on test samples. The paper does not say which epoch its "
-    "figures are of; its public code keeps the one that is best on the test set."
+    "Ours are from the last epoch of every run: nothing is chosen on test samples. The paper does not say which epoch its "
+    "figures are from; its public code keeps the one that is best on the test set."
 )
 
 
@@ -49,13 +49,13 @@ class PaperFigure:
     """One of our figures and the paper's for the same cell.
 
     Attributes:
-        setting: as our tables call it.
+        setting: its name in our tables.
         level: a level, a class, or "all".
-        metric: by the paper's name.
+        metric: the paper's name for it.
         arm: the method, and the paper's name for it.
         values: ours, one per seed.
-        paper: the paper's, as it is shown, where it has one.
-        spec: the metric by ours; an accuracy unless it is given.
+        paper: the paper's figure as printed, if it has one.
+        spec: our metric; accuracy by default.
     """
 
     setting: str
@@ -68,13 +68,13 @@ class PaperFigure:
 
     @property
     def column(self) -> str:
-        """The column of table.md it stands in."""
+        """Its column in table.md."""
         if self.metric == "ACC":
             return self.level
         return self.metric if self.level == "all" else f"{self.level} {self.metric}"
 
     def text(self) -> str:
-        """Ours, and the paper's in brackets."""
+        """Our figure, and the paper's in brackets."""
         return mean_std(self.values, self.spec) + (f" ({self.paper:.1f})" if self.paper is not None else "")
 
 
@@ -84,10 +84,10 @@ def part_figures(
     """Every figure of a part.
 
     Args:
-        experiment: what it is a part of.
+        experiment: its experiment.
         part: the part.
-        results: what its runs gave.
-        recalls: by method and mask, each class's recall per seed; for experiments that ask for it.
+        results: the results of its runs.
+        recalls: by method and mask, each class's recall per seed; for experiments that need it.
     """
     for mask in part.masks:
         for arm in part.arms:
@@ -105,7 +105,7 @@ def _values(
     results: Comparison,
     recalls: dict[tuple[str, float], dict[str, tuple[float, ...]]],
 ) -> Iterator[tuple[str, Sequence[float]]]:
-    """The levels, or classes, a measure is taken at, with our values there."""
+    """The levels, or classes, of a measure, with our values there."""
     if measure.where == "classes":
         every = recalls.get((arm.method, mask), {})
         yield from every.items()
@@ -123,7 +123,7 @@ def _values(
 
 
 def write_figures(path: Path, experiment: Experiment, figures: Sequence[PaperFigure]) -> None:
-    """table.csv: ours in percent with their spread, beside the paper's."""
+    """Write table.csv: our figures in percent with their spread, and the paper's."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["experiment", "setting", "level", "metric", "method", "mean", "std", "seeds", "paper_method", "paper"])
@@ -143,7 +143,7 @@ def columns_of(figures: Sequence[PaperFigure]) -> list[str]:
 
 
 def table_rows(figures: Sequence[PaperFigure]) -> Iterator[list[str]]:
-    """setting, method, the paper's name for it, then our figures with the paper's in brackets."""
+    """Rows of setting, method, the paper's name for it, and our figures with the paper's in brackets."""
     columns = columns_of(figures)
     rows: dict[tuple[str, Arm], dict[str, str]] = {}
     for figure in figures:
@@ -158,14 +158,14 @@ def table_header(figures: Sequence[PaperFigure]) -> list[str]:
 
 
 def document(experiment: Experiment, figures: Sequence[PaperFigure], *, how: str, command: str, pictures: Sequence[str]) -> str:
-    """table.md.
+    """The text of table.md.
 
     Args:
-        experiment: what was run.
-        figures: what came out.
-        how: the scale and the data in a sentence.
-        command: what produced it.
-        pictures: what is said of the pictures that were drawn.
+        experiment: the experiment.
+        figures: our figures and the paper's.
+        how: one sentence about the scale and the data.
+        command: the command that produced it.
+        pictures: Markdown for the pictures.
     """
     parts = [f"# {experiment.name}", f"{experiment.what}.", how, f"```console\n$ {command}\n```"]
     if figures:
@@ -185,7 +185,7 @@ def document(experiment: Experiment, figures: Sequence[PaperFigure], *, how: str
 
 
 def compared(figures: Sequence[PaperFigure]) -> Iterator[tuple[str, list[PaperFigure]]]:
-    """Settings with the finest level's figures of at least three methods that the paper has, too."""
+    """Settings with figures at the finest level of at least three methods that are also in the paper."""
     finest = next((f.column for f in reversed(figures) if f.metric == "ACC" or f.level != "all"), None)
     for setting in dict.fromkeys(figure.setting for figure in figures):
         both = [f for f in figures if f.setting == setting and f.column == finest and f.paper is not None and f.values]
@@ -208,7 +208,7 @@ def order_lines(figures: Sequence[PaperFigure]) -> Iterator[str]:
 
 
 def gain_lines(figures: Sequence[PaperFigure]) -> Iterator[str]:
-    """What LHT as published is ahead of the best of the paper's other methods, by its figures and by ours."""
+    """The lead of LHT as published over the best of the paper's other methods, in its figures and in ours."""
     for setting, both in compared(figures):
         lht = [f for f in both if f.arm.method.startswith("lht-paper")]
         others = [f for f in both if not f.arm.method.startswith("lht")]

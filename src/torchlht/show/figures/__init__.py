@@ -1,1 +1,1 @@
-"""Figures of what a trained model does, one file each."""
+"""Figures about a trained model, one file per kind."""

@@ -1,6 +1,6 @@
-"""Do classes that look alike stand together in the tree? Attributes of classes, their cosines, and a permutation test.
+"""Are classes that look alike close in the tree? Attributes of classes, their cosines, and a permutation test.
 
-CUB-200-2011 has 312 attributes (bill shape, wing colour, …), for each species the share of people who saw them on its pictures.
+CUB-200-2011 has 312 attributes (bill shape, wing colour, …): for each species, the share of people who saw it in its pictures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from torchlht.show.look import (
 )
 
 CUB_FILE = Path("attributes") / "class_attribute_labels_continuous.txt"
-AT_ONCE = 2**22  # similarities that are picked at a time: 32 MB
+AT_ONCE = 2**22  # similarities read at a time: 32 MB
 
 
 def read_class_attributes(path: str | Path, tree: Hierarchy | None = None) -> Floats:
@@ -47,11 +47,11 @@ def read_class_attributes(path: str | Path, tree: Hierarchy | None = None) -> Fl
         tree: put rows in the order of its finest classes, by the names in the folder's classes.txt.
 
     Raises:
-        DataError: when the file is missing, is no table of numbers, or has other classes than the tree.
+        DataError: when the file is missing, is not a table of numbers, or has other classes than the tree.
     """
     file = Path(path) / CUB_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise DataError(f"{file}: no such file; class attributes are in {CUB_FILE} of the archive CUB_200_2011")
+        raise DataError(f"{file}: no such file; pass the folder CUB_200_2011, which holds {CUB_FILE}")
     table = _table(file)
     if tree is None:
         return table
@@ -62,7 +62,7 @@ def read_class_attributes(path: str | Path, tree: Hierarchy | None = None) -> Fl
 
 
 def _table(file: Path) -> Floats:
-    """Numbers separated by blanks, as many in every line."""
+    """Numbers separated by blanks, the same count on every line."""
     rows: list[list[float]] = []
     try:
         lines = file.read_text(encoding="utf-8").rstrip().splitlines()
@@ -72,18 +72,18 @@ def _table(file: Path) -> Floats:
         try:
             rows.append([float(word) for word in line.split()])
         except ValueError as error:
-            raise DataError(f"{file}, line {i}: {error}; every line holds the numbers of one class") from None
+            raise DataError(f"{file}, line {i}: {error}; every line must hold the numbers of one class") from None
         if len(rows[-1]) != len(rows[0]):
             raise DataError(f"{file}, line {i}: {len(rows[-1])} numbers, but line 1 has {len(rows[0])}")
         if not np.isfinite(rows[-1]).all():
             raise DataError(f"{file}, line {i}: a number is infinite or missing")
     if not rows:
-        raise DataError(f"{file}: no numbers in it")
+        raise DataError(f"{file}: it holds no numbers")
     return np.array(rows)
 
 
 def _rows(names: Path, tree: Hierarchy) -> Ints:
-    """Which row belongs to each finest class of the tree, by classes.txt: a number and a name per line."""
+    """The row of each finest class of the tree, from classes.txt: a number and a name per line."""
     lines = names.read_text(encoding="utf-8").rstrip().splitlines()
     found = {line.partition(" ")[2].strip(): i for i, line in enumerate(lines)}
     for name in tree.classes[0]:
@@ -96,11 +96,11 @@ def cosine_similarity(attributes: Floats, tree: Hierarchy) -> Floats:
     """(C_1, C_1) cosines between the rows of a (C_1, A) matrix."""
     if attributes.ndim != 2 or len(attributes) != tree.sizes[0]:
         rows = f"{tree.sizes[0]} classes of {tree.levels[0]}"
-        raise DataError(f"attributes are {attributes.shape}; the tree has {rows}, one per row")
+        raise DataError(f"attributes are {attributes.shape}; expected one row for each of {rows}")
     norms = np.linalg.norm(attributes, axis=1)
     if (norms == 0).any():
         name = tree.classes[0][int(np.flatnonzero(norms == 0)[0])]
-        raise DataError(f"all attributes of {name!r} are 0: it has no direction to compare")
+        raise DataError(f"all attributes of {name!r} are 0: it cannot be compared")
     unit = attributes / norms[:, None]
     return np.asarray((unit @ unit.T).clip(-1, 1))
 
@@ -110,12 +110,12 @@ def cosine_similarity(attributes: Floats, tree: Hierarchy) -> Floats:
 
 @dataclass(frozen=True)
 class PairGroup:
-    """Pairs of finest classes that meet at one height of the tree, and what chance would give.
+    """Pairs of finest classes with a lowest common ancestor at one height, compared with chance.
 
     Attributes:
         name: what they share.
         pairs: how many there are.
-        mean: their mean similarity.
+        mean: mean similarity.
         chance: 2.5 %, 50 % and 97.5 % points of that mean when classes are shuffled over the tree.
         p: one-sided probability of a mean at least as extreme by chance: as high, or for pairs that share nothing as low.
     """
@@ -130,14 +130,14 @@ class PairGroup:
 def similarity_test(similarity: Floats, tree: Hierarchy, *, permutations: int = 10_000, seed: int = 0) -> list[PairGroup]:
     """Mean similarity of pairs within a family, within an order but not a family, …, and of pairs that share nothing.
 
-    The tree keeps its shape and the finest classes are shuffled over it; p counts the observed tree as one of the shuffles, so
-    it is never 0. Kinds of pairs that do not occur are left out.
+    Shuffles keep the shape of the tree and permute the finest classes. p counts the observed tree as one of the shuffles, so it
+    is never 0. Kinds of pairs that do not occur are left out.
 
     Args:
         similarity: (C_1, C_1), symmetric.
         tree: the tree of classes.
         permutations: how many shuffles.
-        seed: of the shuffles.
+        seed: seed of the shuffles.
     """
     size = tree.sizes[0]
     if permutations < 1:
@@ -162,14 +162,14 @@ def similarity_test(similarity: Floats, tree: Hierarchy, *, permutations: int = 
 
 
 def what_is_shared(tree: Hierarchy, height: int) -> str:
-    """What pairs that meet at this height share."""
+    """What pairs with a lowest common ancestor at this height share."""
     if height == len(tree):
         return f"other {tree.levels[-1]}"
     return f"same {tree.levels[height]}" + (f", other {tree.levels[height - 1]}" if height > 1 else "")
 
 
 def _shuffled_means(similarity: Floats, kinds: Sequence[tuple[Ints, Ints]], permutations: int, seed: int) -> Floats:
-    """(1 + permutations, kinds): the mean of each kind of pairs, as they are in row 0, then shuffled."""
+    """(1 + permutations, kinds): the mean of each kind of pairs: as observed in row 0, then shuffled."""
     rng, size = np.random.default_rng(seed), len(similarity)
     total, last = similarity[np.triu_indices(size, k=1)].sum(), len(kinds) - 1
     counts = np.array([len(first) for first, _ in kinds])
@@ -179,7 +179,7 @@ def _shuffled_means(similarity: Floats, kinds: Sequence[tuple[Ints, Ints]], perm
         shuffled = places[1:] if start == 0 else places
         rng.permuted(shuffled, axis=1, out=shuffled)
         sums = [similarity[places[:, first], places[:, second]].sum(axis=1) for first, second in kinds[:last]]
-        rest = total - np.sum(sums, axis=0) if sums else np.full(len(places), total)  # the last kind need not be picked
+        rest = total - np.sum(sums, axis=0) if sums else np.full(len(places), total)  # the last kind is the rest
         found.append(np.stack([*sums, rest], axis=1) / counts)
     return np.concatenate(found)
 
@@ -190,12 +190,12 @@ def _shuffled_means(similarity: Floats, kinds: Sequence[tuple[Ints, Ints]], perm
 def attribute_figure(
     similarity: Floats, tree: Hierarchy, groups: Sequence[PairGroup], *, title: str = "Similarity of class attributes"
 ) -> Figure:
-    """Cosines between classes in the order of the tree, and the means of pairs beside what chance would give.
+    """Cosines between classes in the order of the tree, and the means of pairs compared with chance.
 
     Args:
         similarity: (C_1, C_1) from `cosine_similarity`.
         tree: the tree of classes.
-        groups: what `similarity_test` found.
+        groups: the result of `similarity_test`.
         title: a line above the figure.
     """
     order, size = taxonomy_order(tree, 0), tree.sizes[0]

@@ -1,4 +1,4 @@
-"""What is taken for what: confusion matrices side by side, which classes are hard, and which samples to look at."""
+"""Mistakes: confusion matrices side by side, hard classes, and samples worth a look."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def confusion_matrix(
         level: 0 = finest.
         rule: how answers are chosen; see `torchlht.heads.prediction`.
         batch_size: samples at a time.
-        workers: processes that decode pictures.
+        workers: how many processes decode pictures.
     """
     size = network.hierarchy.sizes[level]
     counts = torch.zeros(size * size, dtype=torch.int64)
@@ -55,17 +55,17 @@ def confusion_matrix(
 
 
 def class_recalls(matrix: Ints) -> Floats:
-    """(C,) the share of each class's samples that was recognised; not a number for a class without samples."""
+    """(C,) the share of each class's samples that was recognised; NaN for a class without samples."""
     return np.diagonal(row_shares(matrix)).copy()
 
 
 def mean_class_recall(matrix: Ints) -> float:
-    """The mean over the classes that have samples."""
+    """The mean recall over the classes that have samples."""
     return float(np.nanmean(class_recalls(matrix)))
 
 
 def row_shares(matrix: Ints) -> Floats:
-    """Counts as shares of their row; rows without samples are not numbers."""
+    """Counts as shares of their row; NaN in rows without samples."""
     totals = matrix.sum(axis=1, keepdims=True)
     shares: Floats = np.divide(matrix, totals, out=np.full(matrix.shape, np.nan), where=totals > 0)
     return shares
@@ -75,9 +75,9 @@ def confusion_figure(matrices: Mapping[str, Ints], tree: Hierarchy, level: int =
     """Confusion matrices side by side, each row in shares, classes in the order of the tree, with thin lines between groups.
 
     Args:
-        matrices: (C, C) counts by the name of what made them; see `confusion_matrix`.
+        matrices: (C, C) counts by name; see `confusion_matrix`.
         tree: the tree of classes.
-        level: the level they are about.
+        level: their level.
         title: a line above the figure.
     """
     _check(matrices, tree, level)
@@ -102,7 +102,7 @@ def confusion_figure(matrices: Mapping[str, Ints], tree: Hierarchy, level: int =
 
 
 def _check(matrices: Mapping[str, Ints], tree: Hierarchy, level: int) -> None:
-    """Raise for nothing to draw, a wrong shape, or a matrix without a single sample."""
+    """Raise an error if there is nothing to draw, a shape is wrong, or a matrix has no samples."""
     if not matrices:
         raise ConfigError("no confusion matrix to draw")
     size = tree.sizes[level]
@@ -110,7 +110,7 @@ def _check(matrices: Mapping[str, Ints], tree: Hierarchy, level: int) -> None:
         if matrix.shape != (size, size):
             raise DataError(f"{name}: a {tuple(matrix.shape)} confusion matrix for {size} classes of {tree.levels[level]}")
         if not matrix.sum():
-            raise DataError(f"{name}: no sample is counted; no label of {tree.levels[level]} is known")
+            raise DataError(f"{name}: no samples to count; no label of {tree.levels[level]} is known")
 
 
 # ---- classes and samples -------------------------------------------------------------------------------------------
@@ -118,14 +118,14 @@ def _check(matrices: Mapping[str, Ints], tree: Hierarchy, level: int) -> None:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """How one finest class fares.
+    """How well one finest class is recognised.
 
     Attributes:
         label: its number.
-        samples: how many there are.
+        samples: number of samples.
         right: how many are recognised.
-        rival: the class it is taken for most often; None where it never is.
-        taken: how often.
+        rival: the class it is mistaken for most often; None if it never is.
+        taken: how often it is mistaken for that class.
         height: of the lowest common ancestor of the two; 0 without a rival.
     """
 
@@ -138,7 +138,7 @@ class ClassRow:
 
     @property
     def recall(self) -> float:
-        """The share that is recognised."""
+        """The share of its samples that is recognised."""
         return self.right / self.samples
 
 
@@ -154,7 +154,7 @@ def class_rows(labels: Ints, chosen: Ints, tree: Hierarchy) -> list[ClassRow]:
     samples = np.bincount(labels[known], minlength=size)
     right = np.bincount(labels[known & (labels == chosen)], minlength=size)
     pairs, times = np.unique(np.stack([labels, chosen])[:, known & (labels != chosen)], axis=1, return_counts=True)
-    order = np.argsort(-times, kind="stable")  # for every class the commonest first
+    order = np.argsort(-times, kind="stable")  # most frequent first, for every class
     confused, first = np.unique(pairs[0, order], return_index=True)
     heights = tree.lca_height(confused, pairs[1, order][first])
     rivals = dict(zip(confused.tolist(), zip(pairs[1, order][first], times[order][first], heights, strict=True), strict=True))
@@ -182,7 +182,7 @@ def worst_mistakes(labels: Ints, chosen: Ints, confidence: Floats, tree: Hierarc
 
 
 def examples(labels: Ints, chosen: Ints, confidence: Floats, count: int) -> list[int]:
-    """Positions of samples to look at: right and wrong answers in turn, of as many coarsest classes as there are, the surest.
+    """Positions of samples to look at: right and wrong answers in turn, from different coarsest classes, the surest first.
 
     Args:
         labels: (n, K) true classes, fine first.
@@ -206,7 +206,7 @@ def examples(labels: Ints, chosen: Ints, confidence: Floats, count: int) -> list
 
 
 def _by_turns(among: Ints, groups: Ints, confidence: Floats) -> list[int]:
-    """Samples so that the surest of every group comes before the second surest of any."""
+    """Samples ordered so that the surest of every group come before all second surest."""
     ranked = among[np.argsort(-confidence[among], kind="stable")]
     turn: dict[int, int] = {}
     keyed = []
@@ -218,9 +218,9 @@ def _by_turns(among: Ints, groups: Ints, confidence: Floats) -> list[int]:
 
 
 def straying_class(labels: Ints, chosen: Ints, tree: Hierarchy, level: int) -> tuple[int, int] | None:
-    """The class of a level whose samples are most often answered outside its parent, and one of these samples.
+    """The class of a level whose answers are most often outside its parent, and one of these samples.
 
-    Where none is, the class with the most samples and its first one; None without any.
+    If there is none, the class with the most samples and its first one; None without samples.
 
     Args:
         labels: (n, K) true classes, fine first.

@@ -26,13 +26,13 @@ Lines = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class History:
-    """What a run's history.csv holds, levels coarse → fine; what it does not hold is empty.
+    """The content of a run's history.csv, levels coarse → fine; missing parts are empty.
 
     Attributes:
         epochs: their numbers.
-        loss: after each.
+        loss: loss of each epoch.
         train, val: accuracy per level on training and on validation samples.
-        gamma: weight of the tree per level that has one.
+        gamma: weight of the tree, for levels that have one.
     """
 
     epochs: list[int]
@@ -43,7 +43,7 @@ class History:
 
 
 def read_history(run: str | Path, levels: Sequence[str]) -> History | None:
-    """The history of a run; None where it has none, as where a method is fitted at once.
+    """The history of a run; None if it has none, as with a method that is fitted at once.
 
     Args:
         run: a run directory.
@@ -63,22 +63,22 @@ def read_history(run: str | Path, levels: Sequence[str]) -> History | None:
 
 
 def _lines(rows: Sequence[Mapping[str, str]], prefix: str, levels: Sequence[str]) -> Lines:
-    """The columns of a kind, by level."""
+    """The columns with a prefix, by level."""
     return {level: values for level in levels if (values := _column(rows, prefix + level))}
 
 
 def _column(rows: Sequence[Mapping[str, str]], name: str) -> list[float]:
-    """A column as numbers, not a number where a cell is empty; nothing where the column is."""
+    """A column as numbers, NaN for an empty cell; an empty list if the whole column is empty."""
     if not any(row.get(name) for row in rows):
         return []
     return [float(row.get(name) or "nan") for row in rows]
 
 
 def learning_figure(history: History) -> Figure:
-    """Panels side by side: loss, accuracy per level, and γ where there is one.
+    """Panels side by side: loss, accuracy per level, and γ if there is one.
 
     Args:
-        history: what is drawn.
+        history: the history to draw.
     """
     shown = [name for name in ("loss", "accuracy", "γ") if _has(history, name)]
     levels = list(history.train or history.val)
@@ -103,7 +103,7 @@ def _has(history: History, panel: str) -> bool:
 
 
 def _styles(history: History) -> list[tuple[Any, str]]:
-    """The kinds of lines that accuracies are drawn in."""
+    """Line styles of the accuracies."""
     pairs = [("--", "training samples", history.train), ("-", "validation samples", history.val)]
     return [(style, text) for style, text, lines in pairs if lines]
 
@@ -139,7 +139,7 @@ class GammaCurves(NamedTuple):
 
 
 def read_gamma(run: str | Path) -> GammaCurves:
-    """γ from a run's history.csv, and where it started from its config.yaml.
+    """γ from a run's history.csv, and its initial value from config.yaml.
 
     Raises:
         RunError: when there is no history, or no γ in it.
@@ -150,7 +150,7 @@ def read_gamma(run: str | Path) -> GammaCurves:
         with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except FileNotFoundError:
-        raise RunError(f"{folder}: no history.csv; not one epoch has ended yet") from None
+        raise RunError(f"{folder}: no history.csv; no epoch has finished yet") from None
     tree = Hierarchy.read(folder / TREE)
     names = [tree.levels[k] for k in tree.top_down if rows and PREFIX + tree.levels[k] in rows[0]]
     if not names:
@@ -160,7 +160,7 @@ def read_gamma(run: str | Path) -> GammaCurves:
 
 
 def gamma_figure(runs: Sequence[str | Path], *, title: str = "") -> Figure:
-    """γ of each level's transition after every epoch: a line per level, thin ones for single runs where there are several.
+    """γ of each level's transition after every epoch: one line per level; with several runs, thin lines for each.
 
     Args:
         runs: run directories, such as the seeds of one configuration.
@@ -190,7 +190,7 @@ def gamma_figure(runs: Sequence[str | Path], *, title: str = "") -> Figure:
 
 
 def _draw_gamma(axes: Axes, curves: Sequence[Sequence[float]], level: str, colour: str) -> None:
-    """One level's γ from epoch 0, where it has its initial value; the mean runs as far as all runs do."""
+    """One level's γ from epoch 0, where it has its initial value; the mean covers the epochs that all runs have."""
     for values in curves if len(curves) > 1 else ():
         axes.plot(range(len(values)), values, color=colour, linewidth=0.6, alpha=0.5)
     mean = [fmean(values) for values in zip(*curves, strict=False)]

@@ -1,10 +1,10 @@
-"""Grad-CAM per level: where in a picture the answer of each level comes from (Selvaraju et al., ICCV 2017).
+"""Grad-CAM per level: the parts of a picture that lead to the answer at each level (Selvaraju et al., ICCV 2017).
 
     last feature map A (B, c, h, w) ─► features ─► p¹ ──► T² ──► p² ──► …        w_c = mean over places of ∂ log pᵏ / ∂A_c
                                           └──────► T ─────┘                     map = Σ_c w_c A_c
 
-At a coarser level the gradient takes two ways, through the fine classes p¹ and through the transitions T. The two maps before
-the ReLU add up to the whole one, and can be looked at by themselves.
+At a coarser level the gradient has two paths, through the fine classes p¹ and through the transitions T. The two maps before
+the ReLU add up to the full map, and can be shown separately.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class ClassMaps:
     """Grad-CAM of one batch before the ReLU, one map per level, fine first.
 
     Attributes:
-        maps: (B, h, w) per level, negative where a place speaks against the class.
-        classes: (B, K) the classes that are explained.
-        probabilities: (B, K) theirs.
+        maps: (B, h, w) per level, negative where a place is evidence against the class.
+        classes: (B, K) the explained classes.
+        probabilities: (B, K) their probabilities.
     """
 
     maps: tuple[Tensor, ...]
@@ -53,22 +53,22 @@ class ClassMaps:
 
 
 def class_maps(model: Model, images: Pictures, *, classes: Tensor | None = None, through: Through = "both") -> ClassMaps:
-    """Weighted sums of the last feature map's channels, a channel's weight being the mean gradient of the class over places.
+    """Weighted sums of the last feature map's channels. A channel's weight is the mean gradient of the class over places.
 
-    The gradient is that of log pᵏ at the answer; at the finest level it is that of the logit, where log p¹ is the log-softmax
-    of a linear layer.
+    The gradient is that of log pᵏ at the answer. At the finest level it is that of the logit, if log p¹ is the log-softmax of a
+    linear layer.
 
     Args:
         model: a model with a backbone for pictures.
-        images: pictures as paths or PIL images, or a batch (B, 3, size, size) that is normalised already.
-        classes: (B, K) what to explain, fine first; the model's answers by default.
-        through: `both`, or only the way through the transitions (`T`) or through the finest classes (`p1`).
+        images: pictures as paths or PIL images, or a batch (B, 3, size, size) already normalised.
+        classes: (B, K) classes to explain, fine first; the model's answers by default.
+        through: `both`, or only the path through the transitions (`T`) or through the finest classes (`p1`).
 
     Raises:
-        ConfigError: for a model on features, a method without gradients, or a way that the method does not have.
+        ConfigError: when the model takes features, or the method has no gradients or no such path.
     """
     if through not in get_args(Through):
-        raise ConfigError(f"unknown way {through!r}: {suggestion(through, get_args(Through))}")
+        raise ConfigError(f"unknown path {through!r}: {suggestion(through, get_args(Through))}")
     x = as_batch(model, images)
     watch, was_training = _Watch(model), model.training
     model.eval()
@@ -92,7 +92,7 @@ def gradcam(model: Model, images: Pictures, *, classes: Tensor | None = None, th
 
 
 def presentable(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """ReLU, resized, and stretched from 0 to 1 picture by picture; 0 everywhere where no place stands out."""
+    """Maps after ReLU, resized, and scaled to 0…1 for each picture; 0 everywhere if no place stands out."""
     large = F.interpolate(F.relu(maps).unsqueeze(1), size, mode="bilinear", align_corners=False).squeeze(1)
     lowest, highest = large.amin(dim=(1, 2), keepdim=True), large.amax(dim=(1, 2), keepdim=True)
     span = highest - lowest
@@ -104,7 +104,7 @@ def presentable(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def as_batch(model: Model, images: Pictures) -> Tensor:
-    """(B, 3, size, size), prepared as the model wants it and where the model is."""
+    """(B, 3, size, size), prepared for the model and on its device."""
     spec = spec_of(model)
     if isinstance(images, Tensor):
         if images.dim() != 4:
@@ -116,14 +116,14 @@ def as_batch(model: Model, images: Pictures) -> Tensor:
 
 
 def spec_of(model: Model) -> Preprocess:
-    """How pictures are prepared for a model; refuses one that takes features."""
+    """How pictures are prepared for a model. Raises ConfigError if it takes features."""
     if model.preprocess is None:
         raise ConfigError("Grad-CAM needs a backbone that sees pictures; this model takes features")
     return model.preprocess
 
 
 def visible(x: Tensor, spec: Preprocess) -> Tensor:
-    """(B, size, size, 3) from 0 to 1: normalised pictures as they look."""
+    """(B, size, size, 3) from 0 to 1: normalised pictures in their original colours."""
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (spec.mean, spec.std))
     return (x.detach().cpu().float() * std + mean).clamp(0, 1).permute(0, 2, 3, 1)
 
@@ -132,10 +132,10 @@ def visible(x: Tensor, spec: Preprocess) -> Tensor:
 
 
 class _Watch(ExitStack):
-    """Looks on while a batch goes through a model: what the backbone's last feature map is, and what linear layers give.
+    """Records the backbone's last feature map and the outputs of linear layers while a batch goes through a model.
 
-    The last output of the shape of a map is kept: (B, c, h, w), or (B, h, w, c) where timm says so (Swin). Of a ViT, it is the
-    tokens that enter the last block's attention; after it, only the class token counts.
+    It keeps the last output with the shape of a map: (B, c, h, w), or (B, h, w, c) if timm says so (Swin). For a ViT, it keeps
+    the tokens that enter the last block's attention; after it, only the class token counts.
     """
 
     def __init__(self, model: Model) -> None:
@@ -165,7 +165,7 @@ class _Watch(ExitStack):
         self.output = output
 
     def _note(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A hook: keep what every linear layer of the method gives."""
+        """A hook: keep the output of every linear layer of the method."""
         self.linear.append(output)
 
     def _last(self) -> bool:
@@ -173,14 +173,14 @@ class _Watch(ExitStack):
         return str(getattr(self.model.backbone.network, "output_fmt", "NCHW")).endswith("NHWC")
 
     def logits(self, log_p: Tensor) -> Tensor:
-        """The output of the linear layer that `log_p` is the log-softmax of; where there is none, `log_p` itself."""
+        """The output of the linear layer that `log_p` is the log-softmax of; if there is none, `log_p` itself."""
         for output in self.linear:
             if output.shape == log_p.shape and torch.allclose(output.log_softmax(dim=1), log_p, atol=1e-4):
                 return output
         return log_p
 
     def weighted(self, target: Tensor) -> Tensor:
-        """(B, h, w): Σ_c w_c A_c for the gradient of a scalar; 0 where the map has no influence on it."""
+        """(B, h, w): Σ_c w_c A_c for the gradient of a scalar; 0 if the map has no influence on it."""
         maps = self.channels_first(self.output)
         if not target.requires_grad:
             return torch.zeros_like(maps[:, 0])
@@ -191,7 +191,7 @@ class _Watch(ExitStack):
         return (weights * maps).sum(dim=1).detach()
 
     def channels_first(self, x: Tensor) -> Tensor:
-        """(B, c, h, w) from whatever order the backbone keeps it in."""
+        """(B, c, h, w), whatever order the backbone uses."""
         network: Any = self.model.backbone.network
         if not x.numel():
             raise ConfigError(f"backbone {self.model.backbone.name} has no feature map with more than one place")
@@ -204,13 +204,13 @@ class _Watch(ExitStack):
 
 
 def _token_layer(network: nn.Module) -> nn.Module | None:
-    """The layer of a ViT whose tokens stand for the feature map; None for other networks."""
+    """The layer of a ViT whose tokens serve as the feature map; None for other networks."""
     if not hasattr(network, "num_prefix_tokens"):
         return None
     blocks = getattr(network, "blocks", None)
     layer = getattr(blocks[-1], "norm1", None) if isinstance(blocks, nn.Sequential | nn.ModuleList) and len(blocks) else None
     if not isinstance(layer, nn.Module):
-        raise ConfigError(f"Grad-CAM does not know where {type(network).__name__} keeps its last tokens")
+        raise ConfigError(f"Grad-CAM cannot find the last tokens of {type(network).__name__}")
     return layer
 
 
@@ -220,13 +220,13 @@ def _is_map(x: Tensor, channels_last: bool) -> bool:
 
 
 def _targets(model: Model, prediction: Prediction, logits: Tensor, through: Through) -> list[Tensor]:
-    """(B, C_k) per level: log pᵏ as a function of what the gradient may go through, or logits at the finest level."""
+    """(B, C_k) per level: log pᵏ with gradients only along the chosen path, or logits at the finest level."""
     if not prediction.log_probs[0].requires_grad:
-        raise ConfigError(f"method {model.method.name} has no gradients: Grad-CAM cannot look into it")
+        raise ConfigError(f"method {model.method.name} has no gradients, which Grad-CAM needs")
     if through == "both":
         return [logits, *prediction.log_probs[1:]]
     if not prediction.transitions:
-        raise ConfigError(f"method {model.method.name} has no transitions: its gradient takes one way, through='both'")
+        raise ConfigError(f"method {model.method.name} has no transitions: its gradient has one path; use through='both'")
     log_p = prediction.log_probs[0]
     targets = [logits if through == "p1" else logits.detach()]
     log_p = log_p if through == "p1" else log_p.detach()
@@ -237,7 +237,7 @@ def _targets(model: Model, prediction: Prediction, logits: Tensor, through: Thro
 
 
 def held(transition: Transition) -> Transition:
-    """The same matrices as constants: no gradient goes through them."""
+    """The same matrices as constants, without gradients."""
     return DenseTransition(transition.log_matrix().detach())
 
 
@@ -252,14 +252,14 @@ def gradcam_figure(
     through: Through = "both",
     title: str = "Grad-CAM of the answer at each level",
 ) -> Figure:
-    """A row per picture: the picture, then the levels coarse → fine, each with its map over it and what was answered.
+    """One row per picture: the picture, then the levels coarse → fine, each with its map and its answer.
 
     Args:
         model: a model with a backbone for pictures.
         images: see `class_maps`.
         labels: (B, K) true classes, fine first, -1 where unknown: answers are coloured, and the truth is under the picture.
         through: see `class_maps`.
-        title: a line above the figure; the way of the gradient is added.
+        title: a line above the figure; the path of the gradient is added.
     """
     x = as_batch(model, images)
     return overlay_figure(model, x, class_maps(model, x, through=through), labels=labels, through=through, title=title)
@@ -268,15 +268,15 @@ def gradcam_figure(
 def overlay_figure(
     model: Model, x: Tensor, found: ClassMaps, *, labels: Tensor | None = None, through: Through = "both", title: str = ""
 ) -> Figure:
-    """`gradcam_figure` of maps that are there already.
+    """`gradcam_figure` from maps that are already computed.
 
     Args:
-        model: what they are of.
+        model: the model of the maps.
         x: (B, 3, size, size) the pictures, normalised.
-        found: the maps of these.
+        found: their maps.
         labels: see `gradcam_figure`.
-        through: the way that the gradient took.
-        title: a line above the figure; the way of the gradient is added.
+        through: the path of the gradient.
+        title: a line above the figure; the path of the gradient is added.
     """
     tree = model.hierarchy
     maps = [presentable(one, (x.shape[2], x.shape[3])).cpu().numpy() for one in found.maps]
@@ -311,7 +311,7 @@ def washed(picture: Floats, heat: Floats) -> Floats:
 
 
 def _truth(model: Model, labels: Tensor | None, i: int) -> tuple[str, str, str]:
-    """The deepest known class of a picture."""
+    """The deepest known class of a picture, as text under it."""
     tree = model.hierarchy
     for k in range(len(tree)) if labels is not None else ():
         assert labels is not None
@@ -321,14 +321,14 @@ def _truth(model: Model, labels: Tensor | None, i: int) -> tuple[str, str, str]:
 
 
 def _verdict(labels: Tensor | None, i: int, level: int, said: int) -> str:
-    """The colour of an answer: right, wrong, or nothing known."""
+    """The colour of an answer: right, wrong, or unknown."""
     if labels is None or int(labels[i, level]) < 0:
         return theme().ink
     return theme().right if int(labels[i, level]) == said else theme().wrong
 
 
 def _under(axes: Axes, name: str, share: str, colour: str) -> None:
-    """A name below a picture, in two lines where it is long, and a probability."""
+    """Write a name, in two lines if it is long, and a probability below a picture."""
     text = f"{plain(name)}  {share}" if share else plain(name)
     if len(text) > 24 and " " in text:
         middle = min((i for i, letter in enumerate(text) if letter == " "), key=lambda i: abs(i - len(text) / 2))

@@ -1,4 +1,4 @@
-"""What probabilities are worth: whether they come true, and how deep to answer at each threshold."""
+"""Whether probabilities are right, and how deep to answer at each threshold."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torchlht.show.look import Floats, Ints, figure_of, look, panels, theme
 
 BINS = 15
 ACROSS = 3  # panels side by side
-NEAR = 0.07  # inches that a text needs around it
+NEAR = 0.07  # inches of space around a text
 SIZE = (5.0, 3.2)  # of the curve, in inches
-FEW = 0.005  # share of answered samples below which a curve is not drawn: a handful of answers says nothing
+FEW = 0.005  # a curve stops below this share of answered samples: a few answers tell nothing
 
 
-# ---- do they come true? --------------------------------------------------------------------------------------------
+# ---- are they right? --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Reliability:
     """Answers in equal bins of their probability, open on the left as in `metrics.CalibrationError`.
 
     Attributes:
-        count: (bins,) how many answers fall into each.
-        confidence: (bins,) their mean probability; not a number in an empty bin.
-        accuracy: (bins,) the share of them that is right; likewise.
-        error: expected calibration error, Σ count · |accuracy - confidence| / n; not a number without answers.
+        count: (bins,) number of answers in each.
+        confidence: (bins,) their mean probability; NaN in an empty bin.
+        accuracy: (bins,) the share of them that is right; NaN in an empty bin.
+        error: expected calibration error, Σ count · |accuracy - confidence| / n; NaN without answers.
     """
 
     count: Ints
@@ -43,12 +43,12 @@ class Reliability:
 
 
 def reliability(confidence: Floats, right: NDArray[np.bool_], bins: int = BINS) -> Reliability:
-    """Sort (n,) answers by their probability and compare with how many are right.
+    """Sort (n,) answers into bins by their probability and count how many are right.
 
     Args:
         confidence: the probability of each answer.
         right: whether it is right.
-        bins: how many bins of equal width.
+        bins: number of bins of equal width.
     """
     place = np.clip(np.ceil(np.asarray(confidence, dtype=np.float64) * bins), 1, bins).astype(np.int64) - 1
     count = np.bincount(place, minlength=bins)
@@ -61,7 +61,7 @@ def reliability(confidence: Floats, right: NDArray[np.bool_], bins: int = BINS) 
 
 @dataclass(frozen=True)
 class LevelReliability:
-    """One panel: a level's name, its probabilities as they came, and calibrated where they are."""
+    """One panel: a level's name, and its reliability before and, if there is a calibration, after calibration."""
 
     name: str
     before: Reliability
@@ -74,10 +74,10 @@ class LevelReliability:
 
 
 def reliability_figure(levels: Sequence[LevelReliability]) -> Figure:
-    """A panel per level: accuracy against probability, and under it how many answers have which probability.
+    """A panel per level: accuracy against probability, and below it a histogram of the probabilities.
 
     Args:
-        levels: in the order they are shown in.
+        levels: the levels, in the order of the panels.
     """
     columns = min(len(levels), ACROSS)
     rows = -(-len(levels) // columns)
@@ -128,7 +128,7 @@ def _draw_level(axes: Axes, level: LevelReliability, *, first: bool) -> None:
 
 
 def _below(axes: Axes) -> Axes:
-    """A low panel under another one."""
+    """A low panel below another one."""
     figure = figure_of(axes)
     box, height = axes.get_position(), figure.get_size_inches()[1]
     return figure.add_axes((box.x0, box.y0 - 0.72 / height, box.width, 0.55 / height))
@@ -139,14 +139,14 @@ def _below(axes: Axes) -> Axes:
 
 @dataclass(frozen=True)
 class Point:
-    """An operating point that a user may ask for.
+    """An operating point that a user may choose.
 
     Attributes:
         name: "confidence 0.9" or "risk 5 %".
-        short: the same beside a mark.
+        short: the same, short enough to stand next to a mark.
         risk: whether the threshold was chosen for a share of wrong answers.
-        promise: the share of wrong answers it stands for.
-        found: what it is worth; see `torchlht.measure.operating.operating_point`.
+        promise: the share of wrong answers it promises.
+        found: its measurements; see `torchlht.measure.operating.operating_point`.
     """
 
     name: str
@@ -160,8 +160,8 @@ def operating_figure(curves: Mapping[str, OperatingCurve], points: Mapping[str, 
     """How many of the answers are right against how much they tell, from answering everything to answering little.
 
     Args:
-        curves: by the name of the run; the first is the one with texts beside its marks.
-        points: of these runs: confidences as dots, risks as diamonds.
+        curves: by the name of the run; the marks of the first are named.
+        points: points of these runs: confidences as dots, risks as diamonds.
     """
     with look() as now:
         figure, [[axes]] = panels(1, 1, SIZE, margin=(0.8, 0.7, 0.3, 0.4))
@@ -188,7 +188,7 @@ def operating_figure(curves: Mapping[str, OperatingCurve], points: Mapping[str, 
 
 
 def _lowest(curves: Mapping[str, OperatingCurve]) -> float:
-    """Where the axis of correctness begins: a round number below all of it."""
+    """The start of the axis of correctness: a round number below all curves."""
     least = min(float(np.min(1 - curve.error[curve.answered >= FEW])) for curve in curves.values())
     return max(0.0, float(np.floor(10 * least - 0.2)) / 10)
 
@@ -205,7 +205,7 @@ def _mark(axes: Axes, points: Sequence[Point], colour: str) -> None:
 
 
 def _name_points(axes: Axes, points: Sequence[Point]) -> None:
-    """A text beside each mark, on the side where it is farthest from all lines, marks and texts; none where that is near."""
+    """Write a text next to each mark, on the side farthest from all lines, marks and texts; none if there is no room."""
     low, high = axes.get_ylim()
     scale = np.array([SIZE[0], SIZE[1] / (high - low)])  # inches per unit
     drawn = [np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines]
@@ -253,7 +253,7 @@ def share_figure(curves: Mapping[str, OperatingCurve], levels: Sequence[str]) ->
 
 
 def _tones(levels: int) -> list[Any]:
-    """A tone per level, the finest the strongest."""
+    """One shade per level, the strongest for the finest."""
     places = np.linspace(0.78, 0.3, levels) if levels > 1 else np.array([0.7])
     return [theme().shares(place) for place in places]
 

@@ -1,6 +1,6 @@
-"""The learned transitions beside the tree: column j says where class j goes one level up.
+"""The learned transitions next to the tree: column j shows where class j goes one level up.
 
-The step from the finest level, species, to the next, family, is called T² here, as in the paper's formulas; its figure says T¹.
+The step from the finest level, species, to the next, family, is T² here, as in the paper's formulas; its figure calls it T¹.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from torchlht.show.look import (
 )
 
 NUMBERS_AT_ONCE = 2**24  # entries of the matrices of a batch: 64 MB
-WIDE = 40  # columns above which matrices stand above each other, not side by side
+WIDE = 40  # with more columns, matrices are stacked instead of side by side
 WIDEST = 10.5  # inches that matrices side by side may take together
 
 
@@ -50,14 +50,14 @@ def mean_transition(
 def mean_transitions(
     network: Network, data: SampleSet | Tensor, levels: Sequence[int], *, samples: Sequence[int] | None = None, workers: int = 0
 ) -> list[Floats]:
-    """(C_{k+1}, C_k) each: the transitions from levels to the next coarser ones, averaged over samples in one pass over them.
+    """(C_{k+1}, C_k) each: the transitions from levels to the next coarser ones, averaged over samples in one pass.
 
     Args:
         network: a model or method with transitions from fine to coarse.
         data: the samples, as a set or as a batch of inputs.
         levels: the finer of the two levels of each transition, 0 = finest.
-        samples: positions of those to average over, one for a single image; all of them by default.
-        workers: processes that decode pictures.
+        samples: positions of samples to average over, one for a single image; all by default.
+        workers: how many processes decode pictures.
 
     Raises:
         ConfigError: when the method has no such transition.
@@ -72,7 +72,7 @@ def mean_transitions(
     totals, count = [torch.zeros(shape, dtype=torch.float64) for shape in shapes], 0
     for prediction, _ in ask(network, data, samples=samples, batch_size=at_once, workers=workers):
         if not prediction.transitions:
-            raise ConfigError(f"{_name(network)} has no transitions from fine to coarse to show; lht and marginal have")
+            raise ConfigError(f"{_name(network)} has no transitions from fine to coarse to show; use a run of lht or marginal")
         n = len(prediction.log_probs[0])
         for total, level in zip(totals, levels, strict=True):
             with torch.no_grad():
@@ -83,7 +83,7 @@ def mean_transitions(
 
 
 def _name(network: Network) -> str:
-    """What messages call a network's method."""
+    """The name of a network's method in messages."""
     method = network if not hasattr(network, "method") else network.method
     return f"method {getattr(method, 'name', type(method).__name__)}"
 
@@ -98,7 +98,7 @@ def transition_panels(
     whole: bool = True,
     workers: int = 0,
 ) -> dict[str, Floats]:
-    """Titles and matrices for `transition_figure`: of single samples, means over classes, and the mean over the whole set.
+    """Titles and matrices for `transition_figure`: single samples, means over classes, and the mean over the whole set.
 
     Args:
         network: a model or method with transitions.
@@ -107,7 +107,7 @@ def transition_panels(
         images: positions of samples to show one by one.
         classes: classes of that level whose samples are averaged.
         whole: whether to show the mean over all samples.
-        workers: processes that decode pictures.
+        workers: how many processes decode pictures.
     """
     data, tree, found = as_set(data), network.hierarchy, {}
     symbol = f"T{superscript(level + 2)}"
@@ -129,13 +129,13 @@ def transition_panels(
 def transition_figure(
     tree: Hierarchy, matrices: Mapping[str, Floats], level: int = 0, *, scale: Scale = "root", title: str = ""
 ) -> Figure:
-    """S beside transitions on one scale, rows and columns in the order of the tree.
+    """S and transitions side by side on one scale, rows and columns in the order of the tree.
 
     Args:
         tree: the tree of classes.
         matrices: (C_{k+1}, C_k) each, by title; see `transition_panels`.
         level: the finer of the two levels.
-        scale: of the colours: `root`, or `log`, which shows where the little goes that leaves the tree.
+        scale: scale of the colours: `root`, or `log`, which shows small probabilities off the tree.
         title: a line above the figure.
     """
     shown = {f"S{superscript(level + 2)}, the tree": tree.matrix(level), **matrices}
@@ -164,7 +164,7 @@ def _size(tree: Hierarchy, level: int) -> tuple[float, float]:
 
 
 def _name_sides(axes: Axes, tree: Hierarchy, level: int, *, rows: bool, columns: bool) -> None:
-    """Lines between groups, and names of rows and columns where they are wanted."""
+    """Draw lines between groups, and names of rows and columns as needed."""
     separate(axes, tree, level, "x")
     separate(axes, tree, level + 1, "y")
     if rows:
@@ -185,5 +185,5 @@ def on_tree(tree: Hierarchy, level: int, matrix: Floats) -> float:
 
 
 def superscript(number: int) -> str:
-    """A number written small and high."""
+    """A number in superscript."""
     return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))

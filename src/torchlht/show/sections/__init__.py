@@ -1,1 +1,1 @@
-"""The sections of the page about a run, by what they are about."""
+"""The sections of the page about a run, by topic."""

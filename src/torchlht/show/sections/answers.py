@@ -1,4 +1,4 @@
-"""Sections about answers: what is taken for what, hard classes, the worst mistakes."""
+"""Sections about answers: confusions, hard classes, the worst mistakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THUMBNAIL = (220, 160)
 
 
 def confusion_section(subject: Subject) -> Content | str:
-    """Matrices at the second finest and the finest level, the first run beside ours where there is one."""
+    """Matrices at the second finest and the finest level, next to those of the first run to compare with, if any."""
     levels, missing = drawable(subject.tree, [1, 0] if len(subject.tree) > 1 else [0])
     figures = []
     for k in levels:
@@ -48,7 +48,7 @@ def confusion_counts(seen: Seen, level: int) -> Ints:
 
 
 def classes_section(subject: Subject) -> Content | str:
-    """The classes that are recognised least, and most."""
+    """The classes that are recognised worst, and best."""
     ours, finest = subject.ours, subject.tree.levels[0]
     rows = class_rows(ours.labels[:, 0], ours.chosen[:, 0], ours.tree)
     if not rows:
@@ -87,7 +87,7 @@ def _class_table(subject: Subject, rows: list[ClassRow]) -> Table:
 
 
 def _relation(subject: Subject, row: ClassRow) -> Cell:
-    """Whether the rival is a relative."""
+    """How closely the rival is related."""
     if row.rival is None or len(subject.tree) == 1:
         return Cell("–", "soft")
     return Cell(what_is_shared(subject.tree, row.height), "wrong" if row.height > 1 else "")
@@ -97,7 +97,7 @@ def _relation(subject: Subject, row: ClassRow) -> Cell:
 
 
 def mistakes_section(subject: Subject) -> Content | str:
-    """The surest of the answers that are farthest off: with their pictures, or in a table where there are none."""
+    """The surest of the answers that are farthest off: with pictures, or in a table if there are none."""
     ours = subject.ours
     if subject.images < 1:
         return "None was asked for (--images 0)."

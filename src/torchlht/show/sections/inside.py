@@ -55,10 +55,10 @@ def learning_section(subject: Subject) -> Content | str:
 
 
 def transitions_section(subject: Subject) -> Content | str:
-    """S beside the learned T, for every step of the tree, coarse first."""
+    """S next to the learned T, for every step of the tree, coarse first."""
     ours, tree = subject.ours, subject.tree
     if len(tree) == 1:
-        return "The tree has a single level, so there is nothing to go to."
+        return "The tree has a single level, so there are no transitions."
     if not ours.transitions:
         return f"Method {ours.model.method.name} has no transitions from fine to coarse."
     steps, missing = drawable(tree, list(range(len(tree) - 2, -1, -1)))
@@ -75,7 +75,7 @@ def transitions_section(subject: Subject) -> Content | str:
 
 
 def _panels(ours: Seen, levels: list[int]) -> dict[int, dict[str, Floats]]:
-    """By level: of one sample, of the class it is of, and of all samples, or as many as there is time for."""
+    """Transitions by level: of one sample, of its class, and of all samples, or as many as time allows."""
     tree, n = ours.tree, len(ours.data)
     if not levels:
         return {}
@@ -103,10 +103,10 @@ def _transition(subject: Subject, level: int, panels: dict[str, Floats]) -> Draw
 
 
 def gradcam_section(subject: Subject) -> Content | str:
-    """Where each level looks, on right and on wrong answers, and through which way."""
+    """Where each level looks, for right and wrong answers, and along which path."""
     ours = subject.ours
     if ours.model.preprocess is None or ours.samples.images is None:
-        return "The run is on features, so there is no picture to look at."
+        return "The run is on features, so there are no pictures."
     if subject.images < 1:
         return "No picture was asked for (--images 0)."
     at = examples(ours.labels, ours.chosen, ours.confidence[:, 0], subject.images)
@@ -118,12 +118,12 @@ def gradcam_section(subject: Subject) -> Content | str:
         return f"{error}."
     missing = []
     if len(figures) == 1 and len(ours.tree) > 1:
-        missing = [f"The gradient takes one way only: method {ours.model.method.name} has no transition that is learned."]
+        missing = [f"The gradient has only one path: method {ours.model.method.name} has no learned transition."]
     return Content({"coarsest": ours.tree.levels[-1], "ways": WAYS}, figures, missing)
 
 
 def _gradcam_figures(ours: Seen, at: list[int]) -> list[Drawn]:
-    """A figure per way the gradient can take."""
+    """One figure per path of the gradient."""
     assert ours.samples.images is not None
     x = as_batch(ours.model, [ours.samples.images[i] for i in at])
     labels, sure = torch.from_numpy(ours.labels[at]), torch.from_numpy(ours.confidence[at])
@@ -145,15 +145,15 @@ def _gradcam_figures(ours: Seen, at: list[int]) -> list[Drawn]:
 
 
 def attributes_section(subject: Subject) -> Content | str:
-    """Whether classes that look alike stand together in the tree."""
+    """Whether classes that look alike are close in the tree."""
     tree = subject.tree
     where = subject.attributes or found_attributes(subject.ours)
     if where is None:
-        return "There are no attributes of classes: none lie beside the pictures, and --attributes was not given."
+        return "There are no attributes of classes: none were found next to the pictures, and --attributes was not given."
     if drawable(tree, [0])[0] != [0]:
         return drawable(tree, [0])[1][0]
     if tree.sizes[0] < 2 or len(tree) == 1:
-        return "The tree has a single level, so there is nothing to stand together in."
+        return "The tree has a single level, so classes cannot be close or far."
     try:
         similarity = cosine_similarity(read_class_attributes(where, tree), tree)
     except LHTError as error:
@@ -170,6 +170,6 @@ def attributes_section(subject: Subject) -> Content | str:
 
 
 def found_attributes(ours: Seen) -> Path | None:
-    """The folder above the pictures that holds attributes, as CUB's archive does; None where there is none."""
+    """The folder above the pictures that holds attributes, as CUB's archive does; None if there is none."""
     file = ours.samples.images[0].file if ours.samples.images else None
     return next((folder for folder in (file.absolute().parents[:5] if file else ()) if (folder / CUB_FILE).is_file()), None)

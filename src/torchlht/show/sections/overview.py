@@ -1,4 +1,4 @@
-"""What run this is, in plain words how good, the table of metrics, and at the end of the page how to read it."""
+"""The head of the page, a summary in plain words, the table of metrics, and how to read the page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHERE = {
 
 
 def header(subject: Subject) -> dict[str, object]:
-    """Name, summary, cautions, and how the run was made."""
+    """Name, summary, cautions, and facts about the run."""
     return {
         "name": subject.ours.name,
         "beside": [one.name for one in subject.runs[1:]],
@@ -44,7 +44,7 @@ def header(subject: Subject) -> dict[str, object]:
 
 
 def summary(subject: Subject) -> str:
-    """Accuracy per level, agreement, and how far to trust probabilities: in words."""
+    """A summary in words: accuracy per level, agreement, and how far to trust probabilities."""
     ours = subject.ours
     levels = [level for level in ours.metrics["levels"] if level["accuracy"] is not None]
     if not levels:
@@ -58,7 +58,7 @@ def summary(subject: Subject) -> str:
 
 
 def _calibration(ours: Seen) -> str:
-    """Whether probabilities can be taken at their word."""
+    """A sentence on whether probabilities can be trusted."""
     calibration, finest = ours.model.calibration, ours.tree.levels[0]
     if calibration is None:
         return "Its probabilities are not calibrated: 90 % is a score, not nine times out of ten."
@@ -69,34 +69,32 @@ def _calibration(ours: Seen) -> str:
 
 
 def cautions(subject: Subject) -> list[str]:
-    """What must be known before any figure is believed."""
+    """Warnings to read before the figures."""
     ours, found = subject.ours, []
     if ours.split in ("train", "all"):
-        found.append("It was trained on these samples or on some: the figures say how well it remembers, not how good it is.")
+        found.append("It was trained on some of these samples: the figures show how well it remembers, not how good it is.")
     if ours.split == "val" and ours.args.select == "best":
-        found.append("The epoch was chosen on these samples, so the figures flatter the run a little.")
+        found.append("The epoch was chosen on these samples, so the figures are slightly too good.")
     if ours.split in ("val", "all") and ours.calibrated:
         found.append("Its calibration was fitted to validation samples, and these are among the samples here.")
     found += [_against(one, ours) for one in subject.runs[1:]]
     if len(subject.runs) > 1:
-        found.append(
-            "This is one run each: whether a difference is more than the noise of seeds is what lht compare finds out."
-        )
+        found.append("This is one run each: use lht compare to find out whether a difference exceeds the noise of seeds.")
     return found
 
 
 def _against(other: Seen, ours: Seen) -> str:
-    """How a run beside ours differs, level by level."""
+    """How another run differs from ours, level by level."""
     if not same_samples(other, ours):
         measured = f"{other.name} was measured on other samples than {ours.name} ({samples_text(other)})"
-        return f"{measured}: figures beside each other are not to be compared."
+        return f"{measured}: their figures cannot be compared."
     pairs = zip(ours.metrics["levels"], other.metrics["levels"], strict=True)
     gains = [f"{a['name']} {100 * (a['accuracy'] - b['accuracy']):+.1f}" for a, b in pairs if a["accuracy"] is not None]
     return f"Against {other.name} ({other.model.method.name}), {ours.name} is at {', '.join(gains)} points."
 
 
 def _facts(ours: Seen) -> dict[str, object]:
-    """What was trained, on what, and how."""
+    """Facts about the run: what was trained, on what, and how."""
     args = ours.args
     found: dict[str, object] = {
         "method": _method(ours),
@@ -126,14 +124,14 @@ def _method(ours: Seen) -> str:
 
 
 def _backbone(ours: Seen) -> str:
-    """What turned pictures into features."""
+    """The backbone, and whether it was trained."""
     if ours.model.preprocess is None:
         return "none: the data are features"
     return f"{ours.model.backbone.name} ({'frozen' if ours.args.freeze else 'trained along'})"
 
 
 def _hidden(ours: Seen) -> str:
-    """Which labels training did not see: 90 % of species; nothing where it saw all of them."""
+    """Which labels training did not see: 90 % of species; empty if it saw all of them."""
     if not ours.args.mask:
         return ""
     return f"{100 * ours.args.mask:g} % of {listed(list(ours.tree.levels[: ours.args.mask_levels][::-1]))}"
@@ -162,7 +160,7 @@ def _selection(ours: Seen) -> str:
 
 
 def metrics_section(subject: Subject) -> Content:
-    """Levels coarse → fine, and within each the runs."""
+    """The table of metrics: levels coarse → fine, and the runs within each level."""
     several, runs = len(subject.runs) > 1, len(subject.runs)
     rows: list[list[str | Cell]] = []
     for i, k in enumerate(subject.tree.top_down):
@@ -179,7 +177,7 @@ def metrics_section(subject: Subject) -> Content:
 
 
 def _meanings() -> Iterator[str]:
-    """Every metric on the page with what it says."""
+    """Every metric on the page with its meaning."""
     for spec in (*specs("level", "report"), *specs("run", "report")):
         heading, meaning = spec.headed("report"), spec.meaning
         more = " Left of the arrow as trained, right of it calibrated." if spec.name == "ece" else ""
@@ -187,7 +185,7 @@ def _meanings() -> Iterator[str]:
 
 
 def _cells(seen: Seen, i: int, k: int) -> Iterator[str]:
-    """A level of a run: the i-th on screen, k in the code."""
+    """The cells of one level of a run: the i-th on screen, k in the code."""
     level, (before, after) = seen.metrics["levels"][i], level_errors(seen, k)
     for spec in specs("level", "report"):
         shown = spec.text(before if spec.name == "ece" else spec.of(level))
@@ -196,7 +194,7 @@ def _cells(seen: Seen, i: int, k: int) -> Iterator[str]:
 
 
 def level_errors(seen: Seen, level: int) -> tuple[float | None, float | None]:
-    """The calibration error of a level as trained, and calibrated where it is; None where nothing is known."""
+    """The calibration error of a level before and after calibration; None if unknown."""
     known, right = seen.known[:, level], seen.right[:, level]
     if not known.any():
         return None, None
@@ -216,7 +214,7 @@ def _path_table(subject: Subject) -> Table:
 
 
 def reading_section(subject: Subject) -> Content:
-    """Samples, selection, probabilities, noise."""
+    """How to read the page: samples, selection, probabilities, noise."""
     ours, calibration = subject.ours, subject.ours.model.calibration
     n = len(ours.samples)
     return Content(

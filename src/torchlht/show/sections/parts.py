@@ -1,4 +1,4 @@
-"""What sections are made from: the runs a page is about, tables, figures in two themes, and words that several sections use."""
+"""Parts of sections: the runs of a page, tables, figures in two themes, and shared wording."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.show.look import DARK, DPI, LIGHT, figure_png, look, plain
 from torchlht.show.seen import Seen
 
-LARGEST = 2000  # classes of a level above which nothing of classes × classes is drawn
-SCREEN = 96  # pixels that an inch of a figure takes on a page
+LARGEST = 2000  # with more classes in a level, no classes × classes figure is drawn
+SCREEN = 96  # pixels per inch of a figure on a page
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A run, those beside it, and what was asked for.
+    """A run, those to compare it with, and the options of the page.
 
     Attributes:
-        runs: what each said of its samples; the first is the one the page is about.
-        images: how many pictures Grad-CAM looks at, and worst mistakes are shown.
-        attributes: where attributes of the finest classes are, if that was said.
+        runs: the predictions of each run; the page is about the first.
+        images: how many pictures to explain with Grad-CAM, and how many of the worst mistakes to show.
+        attributes: the file of attributes of the finest classes, if given.
     """
 
     runs: tuple[Seen, ...]
@@ -47,18 +47,18 @@ class Subject:
         return self.ours.tree
 
     def alike(self) -> list[Seen]:
-        """The runs that were asked about the same samples as the first."""
+        """The runs with the same samples as the first."""
         return [one for one in self.runs if same_samples(one, self.ours)]
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a section shows.
+    """The content of a section.
 
     Attributes:
-        data: what its template asks for, by name.
-        figures: those in it.
-        missing: a sentence for each thing that is left out.
+        data: values for its template, by name.
+        figures: its figures.
+        missing: one sentence for each thing left out.
     """
 
     data: Mapping[str, object] = field(default_factory=dict)
@@ -67,13 +67,13 @@ class Content:
 
 
 class Cell(NamedTuple):
-    """A cell of a table that is more than a text.
+    """A table cell with more than text.
 
     Attributes:
-        text: what it says.
+        text: its text.
         kind: its class in the style sheet.
-        share: how long the bar behind it is, from 0 to 1.
-        span: how many rows it stands at the head of.
+        share: length of the bar behind it, from 0 to 1.
+        span: number of rows it spans.
     """
 
     text: str
@@ -87,9 +87,9 @@ class Table(NamedTuple):
 
     Attributes:
         head: names of the columns.
-        rows: cells; a row that a cell of an earlier one reaches into has fewer.
+        rows: cells; a row has fewer if a cell of an earlier row spans it.
         words: how many columns at the left hold words, the rest numbers.
-        ours: rows that stand out.
+        ours: rows to highlight.
     """
 
     head: Sequence[str]
@@ -99,12 +99,12 @@ class Table(NamedTuple):
 
 
 def same_samples(a: Seen, b: Seen) -> bool:
-    """Whether two runs were asked about the same samples, in the same order."""
+    """Whether two runs have the same samples in the same order."""
     return a.samples.keys == b.samples.keys and bool(np.array_equal(a.labels, b.labels))
 
 
 def drawable(tree: Hierarchy, wanted: list[int]) -> tuple[list[int], list[str]]:
-    """Levels small enough to draw, the next coarser one in the place of one that is not; and sentences about those."""
+    """Levels small enough to draw, with the next coarser one for one that is not; and sentences about those."""
     found: list[int] = []
     sentences = []
     for level in wanted:
@@ -123,7 +123,7 @@ PARTS = {"test": "test ", "val": "validation ", "train": "training ", "all": ""}
 
 
 def name_of(tree: Hierarchy, level: int, label: int) -> str:
-    """A class as people write it."""
+    """A class name for people."""
     return plain(tree.classes[level][label])
 
 
@@ -139,12 +139,12 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction in percent without the sign; a dash where there is nothing."""
+    """A fraction in percent without the sign; a dash for None."""
     return number(None if value is None else 100 * value, digits)
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number; a dash where there is nothing."""
+    """A number; a dash for None."""
     return "–" if value is None or value != value else f"{value:.{digits}f}"
 
 
@@ -152,7 +152,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 class Picture(NamedTuple):
-    """An image of a page: its address, pixels on the screen, what it shows, and its class in the style sheet."""
+    """An image of a page: its address, size in pixels, alternative text, and class in the style sheet."""
 
     source: str
     width: int
@@ -166,10 +166,10 @@ class Drawn:
     """A figure in both themes.
 
     Attributes:
-        name: of its file, without .png.
-        alt: what it shows, for those who do not see it.
+        name: name of its file, without .png.
+        alt: what it shows, for readers who cannot see it.
         light, dark: PNGs.
-        photographs: whether photographs are in it, which PNG stores badly.
+        photographs: whether it contains photographs, which PNG compresses badly.
     """
 
     name: str
@@ -179,7 +179,7 @@ class Drawn:
     photographs: bool = False
 
     def pictures(self) -> list[Picture]:
-        """One for each theme; the style sheet hides the other."""
+        """One picture for each theme; the style sheet hides the other."""
         return [self._picture(png, f"on-{theme.name}") for theme, png in ((LIGHT, self.light), (DARK, self.dark))]
 
     def _picture(self, png: bytes, kind: str) -> Picture:
@@ -192,10 +192,10 @@ def draw(name: str, alt: str, make: Callable[[], Figure], *, photographs: bool =
     """Draw a figure twice, in light and in dark.
 
     Args:
-        name: of its file.
+        name: name of its file.
         alt: what it shows.
-        make: draws it in the theme of the block that it is called in.
-        photographs: whether photographs are in it; all others get by with 256 colours.
+        make: draws it in the current theme.
+        photographs: whether it contains photographs; other figures need only 256 colours.
     """
     found = []
     for theme in (LIGHT, DARK):
@@ -206,7 +206,7 @@ def draw(name: str, alt: str, make: Callable[[], Figure], *, photographs: bool =
 
 
 def few_colours(png: bytes) -> bytes:
-    """The same picture with 256 colours, which takes a quarter of the room; none is far from what it was."""
+    """The same picture with 256 colours, a quarter of the size; colours hardly change."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     buffer = io.BytesIO()
     image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
@@ -214,12 +214,12 @@ def few_colours(png: bytes) -> bytes:
 
 
 def jpeg(image: Image.Image, quality: int = 86) -> str:
-    """A picture as a JPEG in an address."""
+    """A picture as a data URI of a JPEG."""
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "JPEG", quality=quality, optimize=True)
     return data_uri(buffer.getvalue(), "image/jpeg")
 
 
 def data_uri(data: bytes, kind: str) -> str:
-    """Bytes as an address that needs no file."""
+    """Bytes as a data URI."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -1,4 +1,4 @@
-"""Sections about probabilities: whether they come true, and how deep to answer."""
+"""Sections about probabilities: whether they are right, and how deep to answer."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from torchlht.show.seen import Seen
 
 CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99)
 RISKS = (0.10, 0.05, 0.01)
-SHARES_SHOWN = 3  # runs whose areas stand side by side
+SHARES_SHOWN = 3  # runs whose areas are shown side by side
 
 
 def reliability_section(subject: Subject) -> Content | str:
-    """A diagram per level."""
+    """A reliability diagram per level."""
     ours = subject.ours
     levels = [found for k in ours.tree.top_down if (found := _level(ours, k)) is not None]
     if not levels:
         return "No sample has a label, so nothing can be checked."
     alt = f"Reliability diagrams. {'; '.join(level.title() for level in levels)}"
     figure = draw("reliability", alt, lambda: reliability_figure(levels))
-    missing = "Calibrated probabilities: this run has no calibration; lht calibrate RUN makes one."
+    missing = "Calibrated probabilities: this run has no calibration; make one with lht calibrate RUN."
     return Content(figures=[figure], missing=[] if ours.calibrated else [missing])
 
 
 def _level(ours: Seen, k: int) -> LevelReliability | None:
-    """One level's bins, before and after calibration; None where no label is known."""
+    """One level's bins, before and after calibration; None if no label is known."""
     known = ours.known[:, k]
     if not known.any():
         return None
@@ -46,7 +46,7 @@ def _level(ours: Seen, k: int) -> LevelReliability | None:
 
 
 def operating_section(subject: Subject) -> Content | str:
-    """The curve, where answers stop, and the usual points in numbers."""
+    """The operating curve, the level of answers by threshold, and the usual points in numbers."""
     runs = [one for one in subject.runs if one.known[:, 0].any()]
     if subject.ours not in runs:
         return f"No sample has a label of {subject.tree.levels[0]}, so answers cannot be judged."
@@ -76,7 +76,7 @@ def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
         assert calibration is not None
         try:
             threshold = calibration.threshold(risk)
-        except ConfigError:  # too few samples for this one
+        except ConfigError:  # too few samples for this risk
             refused.append(risk)
         else:
             at = operating_point(decisions, tree, threshold)
@@ -85,7 +85,7 @@ def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
 
 
 def _unpromised(ours: Seen, refused: list[float]) -> list[str]:
-    """A sentence about risks that cannot be promised, if there are such."""
+    """A sentence about risks that cannot be promised, if there are any."""
     if ours.model.calibration is None:
         return ["No share of wrong answers is promised: the run has no calibration."]
     if not refused:
@@ -108,7 +108,7 @@ def _curve_alt(points: list[Point]) -> str:
 
 
 def _points_table(seen: Seen, points: list[Point]) -> Table:
-    """A row per operating point, in percent. Only calibrated probabilities promise anything."""
+    """A row per operating point, in percent. Only calibrated probabilities come with promises."""
     promised = seen.calibrated
     at = [f"at {seen.tree.levels[k]}" for k in seen.tree.top_down]
     after = ["nothing", "wrong answers", *(["promised at most", ""] if promised else []), "depth", "information"]
