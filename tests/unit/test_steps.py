@@ -40,6 +40,9 @@ TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
 BY_STEPS = [name for name in list_methods() if not issubclass(find_method(name).cls, Estimator)]
 AT_ONCE = [name for name in list_methods() if name not in BY_STEPS]
 WITH_NECK = [name for name in BY_STEPS if create_method(name, FEATURES, TREE).can_drop]
+WITH_CLASSIFIER = [
+    name for name in BY_STEPS if any(isinstance(m, Classifier) for m in create_method(name, FEATURES, TREE).modules())
+]
 SMALL = {"width": 12, "hidden": 10, "embedding": 10}
 
 
@@ -533,7 +536,7 @@ def test_cosines_of_features_that_are_all_zero_are_finite_and_so_are_gradients()
     assert all(torch.isfinite(t.grad).all() for t in (x, layer.weight, layer.bias, layer.log_scale))
 
 
-@pytest.mark.parametrize("name", BY_STEPS)
+@pytest.mark.parametrize("name", WITH_CLASSIFIER)
 def test_every_method_trains_with_cosines_and_comes_back_from_its_weights(name: str) -> None:
     options = {"cosine": True, **({"input_dropout": 0.5} if name in WITH_NECK else {})}
     method, other = (make(name, seed, **options) for seed in (0, 1))
