@@ -28,7 +28,7 @@ from torchvision.transforms import v2
 
 from torchlht.data.batches import ImageSet, Preprocess, epoch_batches, load
 from torchlht.data.packing import pack
-from torchlht.data.reading import read_data
+from torchlht.data.samples import read_data
 
 BATCH = 64
 ROUNDS = 5  # of which medians are taken

@@ -4,9 +4,9 @@ from torchlht.answer.exported.write import export as export
 from torchlht.answer.model import Model as Model
 from torchlht.answer.model import load as load
 from torchlht.answer.named import Answer as Answer
-from torchlht.data.reading import read_data as read_data
 from torchlht.data.samples import Mask as Mask
 from torchlht.data.samples import Samples as Samples
+from torchlht.data.samples import read_data as read_data
 from torchlht.errors import BackboneError as BackboneError
 from torchlht.errors import ConfigError as ConfigError
 from torchlht.errors import DataError as DataError

@@ -29,8 +29,7 @@ from torchlht.cli import find_command, main, parse
 from torchlht.commands.predict import expand
 from torchlht.data.batches import Preprocess
 from torchlht.data.pictures import FilePicture, PackedPicture, find_problems, open_image, picture_at
-from torchlht.data.reading import known_names, read_data
-from torchlht.data.samples import Mask, Samples
+from torchlht.data.samples import Mask, Samples, known_names, read_data
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import shipped_tree
@@ -370,9 +369,9 @@ def test_a_prepared_benchmark_can_be_read_with_fewer_levels_or_another_tree(cub:
     ("name", "options", "told"),
     [
         ("cup", {}, r"unknown benchmark 'cup': did you mean cub\? \(known: cub, aircraft"),
-        ("cars", {"tree": "published"}, r"--tree is published: cars has no such tree \(it has default\)"),
-        ("cub", {"mode": "renamed"}, "--mode is renamed: only aircraft-perturbed has modes"),
-        ("aircraft-perturbed", {}, "--mode is None: aircraft-perturbed needs one of stale_prior, renamed, rewired"),
+        ("cars", {"tree": "published"}, r"tree is published: cars has no such tree \(it has default\)"),
+        ("cub", {"mode": "renamed"}, "mode is renamed: only aircraft-perturbed has modes"),
+        ("aircraft-perturbed", {}, "mode is None: aircraft-perturbed needs one of stale_prior, renamed, rewired"),
     ],
 )
 def test_options_that_do_not_fit_are_told(tmp_path: Path, name: str, options: dict[str, str], told: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import re
 import shlex
 from pathlib import Path
@@ -113,5 +114,6 @@ def test_the_method_of_contributing_and_its_tests_work(embeddings: Path, tmp_pat
 def test_the_public_names_are_what_is_visible() -> None:
     assert torchlht.__all__ == sorted(torchlht.__all__, key=str)
     assert dir(torchlht) == torchlht.__all__
-    for name in torchlht.__all__:
+    assert torchlht.__version__ == importlib.metadata.version("torchlht")
+    for name in set(torchlht.__all__) - {"__version__"}:
         assert getattr(torchlht, name).__name__ in (name, "from_pretrained")

@@ -69,7 +69,9 @@ def test_a_compiled_backbone_learns_the_same(pictures: Path, tmp_path: Path, mon
 def test_frozen_features_are_computed_once(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"backbone": "efficientnet_lite0", "freeze": True, "image_size": 64, "mask": 0.5, "epochs": 5}
     first = train(quick(pictures, tmp_path / "first", **options))
-    monkeypatch.setattr("torchlht.measure.evaluation._compute", lambda *_: pytest.fail("the features were computed again"))
+    monkeypatch.setattr(
+        "torchlht.measure.evaluation.features_of", lambda *_, **__: pytest.fail("the features were computed again")
+    )
     second = train(quick(pictures, tmp_path / "second", method="multihead", **options))
     monkeypatch.undo()
     for run in (first, second):

@@ -104,7 +104,7 @@ def test_frozen_features_of_streamed_shards_are_those_of_the_folder(
     backbone = create_backbone("small")
     spec = backbone.preprocess.resized(16)
     here = frozen_features(torchlht.read_data(pictures), backbone, spec, device=torch.device("cpu"))
-    monkeypatch.setattr("torchlht.data.streaming.STREAM_FROM", 1000)
+    monkeypatch.setattr("torchlht.data.batches.STREAM_FROM", 1000)
     there = frozen_features(torchlht.read_data(packed), backbone, spec, device=torch.device("cpu"))
     np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from torchlht.data.pictures import FilePicture
-from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples, choose_fold, choose_share, choose_some, hold_out_test, with_split
+from torchlht.data.samples import Samples, choose_fold, choose_share, choose_some, hold_out_test, read_data, with_split
 from torchlht.data.sources.embeddings import read_features
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.tree import Hierarchy

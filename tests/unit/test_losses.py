@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.heads.losses import confusion, masked_binary_cross_entropy, masked_cross_entropy, masked_mean
+from torchlht.heads.prediction import confusion, masked_binary_cross_entropy, masked_cross_entropy, masked_mean
 from torchlht.heads.transition.core import DenseTransition, kl_from_uniform, negative_entropy
 from trees import hierarchies, naive_cross_entropy, normal, paths, quick, random_hierarchy, random_labels, seeds
 

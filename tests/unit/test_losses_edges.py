@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.heads.losses import masked_binary_cross_entropy, masked_cross_entropy, soft_cross_entropy, towards_uniform
+from torchlht.heads.prediction import masked_binary_cross_entropy, masked_cross_entropy, soft_cross_entropy, towards_uniform
 from torchlht.vocabulary import Reduction
 from trees import naive_cross_entropy, normal
 

@@ -16,8 +16,7 @@ from scipy.stats import t as student
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import main
-from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples
+from torchlht.data.samples import Samples, read_data
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.method import create_method
 from torchlht.hierarchy.tree import Hierarchy

@@ -12,7 +12,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from torchlht.answer.backbones import create_backbone, share_statistics
 from torchlht.errors import ConfigError, RunError
-from torchlht.heads.losses import masked_mean
+from torchlht.heads.prediction import masked_mean
 from torchlht.learn.fitting import cut
 from torchlht.learn.launching import check_compiler, launch_id
 from torchlht.learn.options import TrainArgs

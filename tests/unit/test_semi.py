@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torchlht.heads.losses import masked_cross_entropy, soft_cross_entropy, towards_uniform
+from torchlht.heads.prediction import masked_cross_entropy, soft_cross_entropy, towards_uniform
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.semi import propagation, schedule
 from torchlht.learn.semi.propagation import (

@@ -18,12 +18,22 @@ from PIL import Image
 
 from torchlht import DataError, Hierarchy, read_data
 from torchlht.cli import main
-from torchlht.data.batches import ImageSet, Preprocess, load, set_batches
+from torchlht.data import batches
+from torchlht.data.batches import (
+    LANES,
+    ImageSet,
+    Preprocess,
+    ShardReader,
+    lanes_of,
+    load,
+    lying,
+    set_batches,
+    stream_batches,
+    workers_for,
+)
 from torchlht.data.packing import pack, parse_size
-from torchlht.data.pictures import TarMember, find_problems, open_image, picture_at
-from torchlht.data.places import as_url
+from torchlht.data.pictures import TarMember, as_url, find_problems, open_image, picture_at
 from torchlht.data.sources.shards import expand_braces, is_shards
-from torchlht.data.streaming import LANES, ShardReader, lanes_of, lying, stream_batches, workers_for
 from torchlht.errors import ConfigError
 from torchlht.learn.options import TrainArgs
 
@@ -429,7 +439,6 @@ def test_what_the_reader_holds_does_not_grow_with_the_number_of_samples(tmp_path
 def test_the_reader_gives_each_picture_its_bytes_reads_forward_and_serves_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchlht.data import streaming
 
     paths = big_shards(tmp_path / "x", 3, per_shard=10, size=600)
     positions = np.resize(np.arange(20), 50)  # a method that learns from few samples sees them several times
@@ -437,13 +446,13 @@ def test_the_reader_gives_each_picture_its_bytes_reads_forward_and_serves_repeat
         paths[positions[i]] for batch in stream_batches(lying([paths[p] for p in positions]), 4, seed=3, epoch=1) for i in batch
     ]
     asked: list[tuple[Path, int]] = []
-    read = streaming.read_range
+    read = batches.read_range
 
     def watched(file: Path, start: int, stop: int) -> bytes:
         asked.append((file, start))
         return read(file, start, stop)
 
-    monkeypatch.setattr(streaming, "read_range", watched)
+    monkeypatch.setattr(batches, "read_range", watched)
     reader = ShardReader(plan, piece=2_000)
     for path in plan:
         assert reader.take(path) == path.file.read_bytes()[path.start : path.start + path.size]
@@ -497,5 +506,5 @@ def test_what_is_streamed_by_itself(packed: Path, monkeypatch: pytest.MonkeyPatc
     assert TrainArgs("x").streams([picture_at("s3://bucket/x.tar#512+9")])
     assert TrainArgs("x", stream="always").streams(here)
     assert not TrainArgs("x", stream="never").streams([picture_at("s3://bucket/x.tar#512+9")])
-    monkeypatch.setattr("torchlht.data.streaming.STREAM_FROM", 1000)
+    monkeypatch.setattr("torchlht.data.batches.STREAM_FROM", 1000)
     assert TrainArgs("x").streams(here)

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlht.heads.losses import masked_cross_entropy
 from torchlht.heads.methods.lht import LHTHead
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_cross_entropy
 from torchlht.heads.transition.core import DenseTransition, Transition, TreeTransition
 from torchlht.heads.transition.networks import NETWORKS
 from torchlht.hierarchy.tree import Hierarchy

@@ -14,8 +14,7 @@ from torchlht.commands.base import command
 from torchlht.data.options import OnErrorArgs, TreeArgs
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import find_problems
-from torchlht.data.reading import read_data
-from torchlht.data.samples import check_images
+from torchlht.data.samples import check_images, read_data
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.prepare import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare

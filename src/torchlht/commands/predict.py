@@ -170,8 +170,7 @@ def load_predictor(name: str) -> Predictor:
 
 def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
     """The pictures, or files of features, that paths, folders, patterns and datasets name, in order."""
-    from torchlht.data.pictures import is_image, picture_at
-    from torchlht.data.places import as_place
+    from torchlht.data.pictures import as_place, is_image, picture_at
 
     if not inputs:
         raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
@@ -196,7 +195,7 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
 
 def is_dataset(name: str, path: Path) -> bool:
     """Whether a name stands for data with test pictures: one known by name, a table, shards."""
-    from torchlht.data.reading import is_known, source_of
+    from torchlht.data.samples import is_known, source_of
 
     source = source_of(path)
     return is_known(name) or (source is not None and source.name not in ("folder", "embeddings"))
@@ -204,7 +203,7 @@ def is_dataset(name: str, path: Path) -> bool:
 
 def test_pictures(name: str) -> list[Picture]:
     """The test pictures of a dataset, or all of them when it has no test part."""
-    from torchlht.data.reading import read_data
+    from torchlht.data.samples import read_data
 
     samples = read_data(name)
     chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))

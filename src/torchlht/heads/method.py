@@ -23,8 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError, suggestion
-from torchlht.heads.losses import masked_cross_entropy
-from torchlht.heads.prediction import Prediction, own_choice
+from torchlht.heads.prediction import Prediction, masked_cross_entropy, own_choice
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.processes import summed, world

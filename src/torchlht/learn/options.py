@@ -254,7 +254,7 @@ class TrainArgs(RunArgs, DataArgs):
 
     def streams(self, pictures: Sequence[Picture]) -> bool:
         """Whether to stream training pictures. Raises ConfigError when `stream` is on and they are not in shards."""
-        from torchlht.data.streaming import in_shards, worth_streaming
+        from torchlht.data.batches import in_shards, worth_streaming
 
         if self.stream == "always" and not in_shards(pictures):
             raise ConfigError(f"`stream`: {self.data} is not in shards; lht data pack {self.data} --out DIR makes them")

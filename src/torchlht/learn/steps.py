@@ -14,9 +14,8 @@ from torchlht.answer.asking import evaluating, over
 from torchlht.answer.model import Model
 from torchlht.data.batches import SampleSet
 from torchlht.data.samples import Ints
-from torchlht.heads.losses import soft_cross_entropy, towards_uniform
 from torchlht.heads.method import InputNorm, Method
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, soft_cross_entropy, towards_uniform
 from torchlht.learn.semi.schedule import Semi
 from torchlht.processes import Tally, together, world
 

@@ -26,8 +26,17 @@ from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import History, Model, Run, read_config
 from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.pictures import write_problems
-from torchlht.data.reading import lasting_name, short_name
-from torchlht.data.samples import Ints, Samples, check_images, choose_fold, choose_share, hold_out_test, with_split
+from torchlht.data.samples import (
+    Ints,
+    Samples,
+    check_images,
+    choose_fold,
+    choose_share,
+    hold_out_test,
+    lasting_name,
+    short_name,
+    with_split,
+)
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise

@@ -20,11 +20,9 @@ from torchlht.answer.backbones import Backbone
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.model import Model, read_config, read_split
 from torchlht.answer.named import wanted
-from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches
+from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches, worth_streaming
 from torchlht.data.options import DataArgs
-from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples, check_images, hold_out_test, with_prior, with_split
-from torchlht.data.streaming import worth_streaming
+from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, with_prior, with_split
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
 from torchlht.heads.prediction import decide

@@ -14,11 +14,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from torchlht.errors import ConfigError
 from torchlht.files import replacing, write_text
 from torchlht.show.figures.attributes import read_class_attributes
-from torchlht.show.sections.answers import classes_section, confusion_section, mistakes_section
+from torchlht.show.sections.answers import (
+    classes_section,
+    confusion_section,
+    mistakes_section,
+    operating_section,
+    reliability_section,
+)
 from torchlht.show.sections.inside import attributes_section, gradcam_section, learning_section, transitions_section
 from torchlht.show.sections.overview import header, metrics_section, reading_section
 from torchlht.show.sections.parts import Content, Subject
-from torchlht.show.sections.probabilities import operating_section, reliability_section
 from torchlht.show.seen import see_all
 
 NAME = "report.html"

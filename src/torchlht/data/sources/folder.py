@@ -83,4 +83,4 @@ def _label(tree: Hierarchy, path: tuple[str, ...], folder: Path) -> list[int]:
     return label
 
 
-SOURCE = Source("folder", "a folder of pictures", Path.is_dir, read_folder, order=20)
+SOURCE = Source("folder", "a folder of pictures", Path.is_dir, read_folder, order=70)

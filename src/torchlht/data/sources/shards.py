@@ -21,8 +21,22 @@ from typing import Any
 
 import numpy as np
 
-from torchlht.data.pictures import FilePicture, TarMember, entries, images_in, is_image, picture_at
-from torchlht.data.places import as_place, as_url, is_there, matching, name_of, read_all, read_range, state_of
+from torchlht.data.pictures import (
+    FilePicture,
+    TarMember,
+    as_place,
+    as_url,
+    entries,
+    images_in,
+    is_image,
+    is_there,
+    matching,
+    name_of,
+    picture_at,
+    read_all,
+    read_range,
+    state_of,
+)
 from torchlht.data.samples import SPLIT_NAMES, Ints, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError
 from torchlht.files import cache_dir, write_json
@@ -306,4 +320,4 @@ def _coded(
     return tree, tree.fill(labels, where=where.__getitem__)
 
 
-SOURCE = Source("shards", "a folder of .tar shards", is_shards, read_shards, order=10, called=name_of_shards)
+SOURCE = Source("shards", "a folder of .tar shards", is_shards, read_shards, order=60, called=name_of_shards)

@@ -20,9 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchlht.heads.losses import masked_binary_cross_entropy
 from torchlht.heads.method import Classifier, Method, Neck, register, start_rare
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_binary_cross_entropy
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchlht.heads.losses import masked_cross_entropy
 from torchlht.heads.method import fine_only, register
 from torchlht.heads.methods.marginal import Marginal
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_cross_entropy
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Reduction
 

@@ -23,9 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
-from torchlht.heads.losses import masked_binary_cross_entropy, masked_cross_entropy
 from torchlht.heads.method import BatchNorm, Classifier, Method, Neck, register, start_rare
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_binary_cross_entropy, masked_cross_entropy
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.processes import shared_mean

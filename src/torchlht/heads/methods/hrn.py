@@ -21,9 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchlht.heads.losses import masked_mean
 from torchlht.heads.method import Classifier, Method, Neck, register
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_mean
 from torchlht.heads.transition.core import sum_children, widened
 from torchlht.hierarchy.tree import Hierarchy
 

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
-from torchlht.heads.losses import masked_cross_entropy
 from torchlht.heads.method import Classifier, Method, register
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_cross_entropy
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Reduction

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
-from torchlht.heads.losses import confusion, masked_cross_entropy
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, confusion, masked_cross_entropy
 from torchlht.heads.transition.core import widened
 from torchlht.heads.transition.networks import TransitionNetwork, create_transition
 from torchlht.heads.transition.truncated import Columns

@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlht.heads.losses import confusion, masked_cross_entropy
 from torchlht.heads.method import Classifier, Method, Neck, register
 from torchlht.heads.methods.lht import PAPER, check_confusion
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, confusion, masked_cross_entropy
 from torchlht.heads.transition.core import Transition, widened
 from torchlht.heads.transition.networks import create_transition
 from torchlht.hierarchy.tree import Hierarchy

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError
-from torchlht.heads.losses import masked_mean
 from torchlht.heads.method import Classifier, Method, fine_only, register
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_mean
 from torchlht.heads.transition.core import sum_children, widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Reduction

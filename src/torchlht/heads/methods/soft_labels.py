@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from torchlht.errors import ConfigError
-from torchlht.heads.losses import masked_mean
 from torchlht.heads.method import fine_only, register
 from torchlht.heads.methods.marginal import Marginal
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, masked_mean
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Reduction, SoftCoarse
 

@@ -15,8 +15,7 @@ import torch
 
 from torchlht import console
 from torchlht.answer.model import CONFIG, Model, Run
-from torchlht.data.reading import read_data
-from torchlht.data.samples import Samples, check_images
+from torchlht.data.samples import Samples, check_images, read_data
 from torchlht.errors import ConfigError
 from torchlht.files import write_text, write_yaml
 from torchlht.hierarchy.tree import Hierarchy
