@@ -44,19 +44,29 @@ from mutmut.mutation import mutators
 SOURCES, TESTS = Path("src/torchlht"), Path("tests")
 # Each room: its sources, and the tests that are to notice its faults.
 ROOMS: dict[str, tuple[list[str], list[str]]] = {
-    "losses": (["losses.py"], ["unit/test_losses*.py", "unit/test_numerics.py", "unit/test_steps.py", "unit/test_semi*.py"]),
-    "metrics": (["metrics.py"], ["unit/test_metrics*.py"]),
+    "losses": (
+        ["heads/prediction.py"],
+        [
+            "unit/test_losses*.py",
+            "unit/test_answer*.py",
+            "unit/test_rules.py",
+            "unit/test_numerics.py",
+            "unit/test_steps.py",
+            "unit/test_semi*.py",
+        ],
+    ),
+    "metrics": (["measure/metrics.py"], ["unit/test_metrics*.py"]),
     "transition": (
-        ["transition/*.py"],
+        ["heads/transition/*.py"],
         ["unit/test_transition*.py", "unit/test_theory.py", "unit/test_numerics.py", "unit/test_methods.py"],
     ),
     "answer": (
-        ["answer/*.py"],
+        ["answer/calibration.py", "answer/named.py", "measure/operating.py"],
         ["unit/test_answer*.py", "unit/test_calibration.py", "unit/test_rollup.py", "integration/test_answers.py"],
     ),
-    "semi": (["semi/*.py"], ["unit/test_semi*.py", "integration/test_semi_training.py"]),
+    "semi": (["learn/semi/*.py"], ["unit/test_semi*.py", "integration/test_semi_training.py"]),
     "training": (
-        ["training.py", "fitting.py", "steps.py"],
+        ["learn/training.py", "learn/fitting.py", "learn/steps.py"],
         [
             *("unit/test_steps.py", "unit/test_processes.py", "unit/test_training*.py"),
             *(f"integration/test_{name}.py" for name in ("training", "semi_training", "answers", "pictures")),
