@@ -46,14 +46,7 @@ SOURCES, TESTS = Path("src/torchlht"), Path("tests")
 ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "losses": (
         ["heads/prediction.py"],
-        [
-            "unit/test_losses*.py",
-            "unit/test_answer*.py",
-            "unit/test_rules.py",
-            "unit/test_numerics.py",
-            "unit/test_steps.py",
-            "unit/test_semi*.py",
-        ],
+        ["unit/test_losses*.py", "unit/test_answer*.py", "unit/test_rules.py", "unit/test_numerics.py", "unit/test_steps.py"],
     ),
     "metrics": (["measure/metrics.py"], ["unit/test_metrics*.py"]),
     "transition": (

@@ -55,12 +55,7 @@ def asked_method(words: Sequence[str]) -> str | None:
 
 
 def method_flags(arguments: Sequence[str], fields: Set[str]) -> tuple[list[str], list[str]]:
-    """Arguments without flags of methods' options, and these as NAME=VALUE: --gamma 1 and --no-bias as gamma=1, bias=false.
-
-    Args:
-        arguments: arguments of a command.
-        fields: the command's own options.
-    """
+    """Arguments without flags of methods' options, and these as NAME=VALUE: --gamma 1 and --no-bias as gamma=1, bias=false."""
     words, rest, pairs = list(arguments), [], []
     while words:
         word = words.pop(0)

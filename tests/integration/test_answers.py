@@ -108,7 +108,7 @@ def test_only_some_classes_are_possible(run: Path, embeddings: Path, tmp_path: P
     found = json.loads(capsys.readouterr().out)
     assert all(one["levels"][0]["probability"] == pytest.approx(1) for one in found)
     assert "did you mean Auks" in refused([*arguments, "--only", "Auk"], capsys)
-    assert "cannot be promised with only" in refused([*arguments, "--only", "Auks", "--risk", "0.1"], capsys)
+    assert "cannot be promised with --only" in refused([*arguments, "--only", "Auks", "--risk", "0.1"], capsys)
 
 
 def test_a_run_without_validation_samples_says_what_it_lacks(embeddings: Path, tmp_path: Path, capsys) -> None:

@@ -511,7 +511,7 @@ def test_aircraft_are_read_from_any_of_their_folders(aircraft: Path, small_aircr
             "families.txt",
             "Family 1\n",
             "Family 1\nFamily 1b\n",
-            r"families\.txt: 'Family 1b' is listed, but no picture has this label",
+            r"families\.txt: 'Family 1b' is listed, but no picture",
         ),
         ("images_variant_trainval.txt", "1025795 ", "1 ", r"nothing about picture 1.*trainval\.txt; get FGVC-Aircraft from"),
     ],

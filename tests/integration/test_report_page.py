@@ -204,7 +204,7 @@ def test_runs_that_cannot_be_reported_on(
         report(made / "lht", compare=[made / "lht"])
     with pytest.raises(RunError, match="no such run directory"):
         report(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="no samples founds val part"):
+    with pytest.raises(DataError, match="no samples in its val part"):
         report(other, split="val")
     with pytest.raises(ConfigError, match="images is -1"):
         report(other, images=-1)

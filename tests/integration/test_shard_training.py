@@ -113,7 +113,7 @@ def test_what_is_not_in_shards_is_not_streamed(pictures: Path, tmp_path: Path, c
     with pytest.raises(SystemExit) as stop:
         main(["train", str(pictures), "--stream", "always", "--backbone", "small", "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
-    assert f"--stream:  {pictures} is not in shards; lht data pack" in capsys.readouterr().err
+    assert f"--stream: {pictures} is not in shards; lht data pack" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

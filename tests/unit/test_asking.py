@@ -92,7 +92,7 @@ def test_pictures_that_cannot_be_read_are_noted_and_left_out_or_refused(tmp_path
     (tmp_path / "broken.png").write_bytes(b"no picture")
     files = [tmp_path / "a.png", tmp_path / "broken.png", tmp_path / "missing.png", tmp_path / "b.png"]
     model = Model(create_backbone("small"), create_method("flat", 192, TREE), options={})
-    with pytest.raises(DataError, match=r"broken\.png: not a picture"):
+    with pytest.raises(DataError, match=r"broken\.png: not a readable picture"):
         model.predict(files)
     noted: list[tuple[str, str]] = []
     found = model.predict(files, unreadable=noted, batch_size=2)

@@ -469,8 +469,8 @@ def test_an_unknown_new_class_is_refused_with_the_nearest(tmp_path, birds):
     ("more", "message"),
     [
         ({"shots": "0,1"}, "shots is '0,1'"),
-        ({"shots": "one"}, "shots is 'one': whole numbers"),
-        ({"groups": "4,b"}, "groups is '4,b': whole numbers"),
+        ({"shots": "one"}, "shots is 'one': pass whole numbers"),
+        ({"groups": "4,b"}, "groups is '4,b': pass whole numbers"),
         ({"draws": 0}, "draws is 0"),
         ({"top": 0}, "top is 0"),
         ({"seeds": 0}, "seeds is 0"),

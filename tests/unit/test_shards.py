@@ -326,7 +326,7 @@ def test_what_cannot_be_packed_or_streamed_is_refused(
         (["data", "pack", str(embeddings), "--out", str(tmp_path / "o")], "features are already one file"),
         (["data", "pack", str(pictures), "--out", str(packed)], "exists and is not empty; choose another --out"),
         (["data", "pack", str(pictures), "--out", "o", "--size", "1MB", "--per-shard", "3"], "--size and --per-shard both"),
-        (["data", "pack", str(pictures), "--out", "o", "--per-shard", "0"], "--per-shard is 0: at least 1"),
+        (["data", "pack", str(pictures), "--out", "o", "--per-shard", "0"], "--per-shard is 0: it must be at least 1"),
         (["data", "preview", f"{packed}/shards-{{000003..000007}}.tar"], "shards-000005.tar: no such shard, 2 of 5 are there"),
         (["train", str(packed), "--stream", "always", "--freeze"], "--freeze reads each picture once"),
     ]:

@@ -385,7 +385,7 @@ def test_a_part_without_samples_and_samples_of_another_kind_are_told(
 ) -> None:
     run = train(options(embeddings, tmp_path / "run", epochs=1))
     model = load(run)
-    with pytest.raises(DataError, match=r"no samples founds val part; .* train with val=0\.1"):
+    with pytest.raises(DataError, match=r"no samples in its val part; .* train with val=0\.1"):
         run_inputs(run, "val")
     with pytest.raises(DataError, match=r"this run takes features \(\.npz\)"):
         run_inputs(run, "all", data=pictures)

@@ -184,7 +184,7 @@ def wanted(
         ConfigError: when both are given, one is not a share, or the risk cannot be promised.
     """
     if confidence is not None and risk is not None:
-        raise ConfigError("`confidence` and `risk` both set a threshold: pass only one")
+        raise ConfigError("`confidence` and `risk` both set a threshold: pass one of them")
     if confidence is not None:
         if not 0 <= confidence <= 1:
             raise ConfigError(f"`confidence` is {confidence:g}: it must be a probability from 0 to 1")

@@ -59,7 +59,7 @@ class StrictArgs(Options):
     """How errors are counted for a promised risk."""
 
     strict: bool = False
-    """--risk: count validation answers that no label can check as wrong, instead of assuming labels are missing by chance."""
+    """For --risk: count validation answers that no label can check as wrong, not assuming that labels are missing by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ class CalibrateArgs(AskingArgs, OnErrorArgs):
 
 @command("calibrate", "with a trained model")
 def run_calibrate(args: CalibrateArgs) -> None:
-    """Calibrate a run's probabilities on validation samples, so that 90 % means right nine times out of ten."""
+    """Calibrate a run on validation samples: 90 % should mean right nine times out of ten."""
     from torchlht.answer.calibration import FILE
     from torchlht.answer.model import TREE
     from torchlht.learn.training import calibrate, cross_calibrate

@@ -9,7 +9,7 @@ from torchlht.lab.options import CompareArgs
 
 @command("compare", "many runs")
 def run_compare(args: CompareArgs) -> None:
-    """Train several methods alike and say which differences are real."""
+    """Train several methods on the same data and tell which differences are real."""
     from torchlht.lab.comparison.grid import compare
     from torchlht.lab.comparison.results import shown_results
 

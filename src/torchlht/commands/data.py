@@ -71,7 +71,7 @@ class PackArgs(OnErrorArgs, TreeArgs):
 
     def _check(self) -> None:
         if self.size is not None and self.per_shard is not None:
-            raise ConfigError("`size` and `per_shard` both set the size of a shard: pass only one")
+            raise ConfigError("`size` and `per_shard` both set the size of a shard: pass one of them")
         self.at_least(1, "per_shard")
 
 

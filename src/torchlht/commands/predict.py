@@ -52,7 +52,7 @@ class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
     top: int = 1
     """Number of candidates per level."""
     limit: int | None = None
-    """Predict only this many inputs, from the first."""
+    """Predict only the first inputs, this many."""
 
     def _check(self) -> None:
         self.at_least(1, "top")

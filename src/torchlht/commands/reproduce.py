@@ -27,7 +27,7 @@ class ReproduceListArgs:
 
 @command("reproduce", "many runs")
 def run_reproduce(args: ReproduceArgs) -> None:
-    """Run a table or figure of the paper again."""
+    """Reproduce a table or figure of the paper."""
     from torchlht.lab.reproduction.running import reproduce
 
     out = reproduce(args)
@@ -53,7 +53,7 @@ def shown(out: Path) -> Iterator[Table | str]:
 
 @command("reproduce list", "many runs")
 def run_list(args: ReproduceListArgs) -> None:
-    """List every table and figure of the paper that can be run again."""
+    """List every table and figure of the paper that can be reproduced."""
     found = list_experiments(args.pattern)
     if not found:
         raise ConfigError(f"no experiment matches {args.pattern!r}; lht reproduce list shows them all")

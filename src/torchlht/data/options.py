@@ -180,7 +180,7 @@ class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
     """Seed for initial weights, order, augmentation and, unless --mask-seed is given, the mask."""
 
     def _check(self) -> None:
-        refuse(bool(self.fold and self.val), "`fold` and `val` both set validation samples aside: pass only one")
+        refuse(bool(self.fold and self.val), "`fold` and `val` both set validation samples aside: pass one of them")
         self.make_mask()  # checks its own options
         self.fold_numbers()
 

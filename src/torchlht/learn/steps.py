@@ -75,11 +75,7 @@ class Step(nn.Module):
         return prediction, loss + (1 - share) * self.objective(prediction, labels[other], swapped)
 
     def count_ahead(self, parts: Sequence[tuple[Tensor, Target | None]]) -> None:
-        """Before a step of several parts: add up the divisors of their losses, which depend on labels and targets alone.
-
-        Args:
-            parts: the labels and targets of each.
-        """
+        """Before a step of several parts: add up the divisors of their losses, which depend on labels and targets alone."""
         (method,) = self._method
         tally, some = Tally(), next(method.parameters())
         nothing = torch.zeros(1, method.in_features, dtype=some.dtype, device=some.device)

@@ -123,11 +123,7 @@ def theme() -> Theme:
 
 @contextmanager
 def look(chosen: Theme | None = None) -> Iterator[Theme]:
-    """Context: figures are drawn in one theme.
-
-    Args:
-        chosen: the theme; that of the surrounding block by default.
-    """
+    """Context: figures are drawn in one theme, by default that of the surrounding block."""
     token = _current.set(chosen or _current.get())
     try:
         with matplotlib.rc_context(_style(_current.get())):

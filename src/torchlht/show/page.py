@@ -134,11 +134,6 @@ def report(
 
 
 def page(head: Mapping[str, object], sections: Sequence[Section]) -> str:
-    """The whole document.
-
-    Args:
-        head: the result of `header`.
-        sections: the sections, in order.
-    """
+    """The whole document, from the result of `header` and the sections in order."""
     made = f"torchlht {importlib.metadata.version('torchlht')} on {datetime.now():%Y-%m-%d %H:%M}"
     return TEMPLATES.get_template("page.html").render(head=head, sections=sections, made=made)

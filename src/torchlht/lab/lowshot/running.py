@@ -53,7 +53,7 @@ def check_methods(args: LowshotArgs, tree: Hierarchy) -> None:
         check(contender, tree, features=True)
         if contender.at_once:
             raise ConfigError(
-                f"`methods={contender.label}`: it is fitted to fixed features and does not train any; leave it out"
+                f"`methods={contender.label}`: it is fitted at once to fixed features and trains none; leave it out"
             )
 
 

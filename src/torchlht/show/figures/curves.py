@@ -75,11 +75,7 @@ def _column(rows: Sequence[Mapping[str, str]], name: str) -> list[float]:
 
 
 def learning_figure(history: History) -> Figure:
-    """Panels side by side: loss, accuracy per level, and γ if there is one.
-
-    Args:
-        history: the history to draw.
-    """
+    """Panels side by side: loss, accuracy per level, and γ if there is one."""
     shown = [name for name in ("loss", "accuracy", "γ") if _has(history, name)]
     levels = list(history.train or history.val)
     with look() as now:

@@ -74,11 +74,7 @@ class LevelReliability:
 
 
 def reliability_figure(levels: Sequence[LevelReliability]) -> Figure:
-    """A panel per level: accuracy against probability, and below it a histogram of the probabilities.
-
-    Args:
-        levels: the levels, in the order of the panels.
-    """
+    """A panel per level: accuracy against probability, and below it a histogram of the probabilities."""
     columns = min(len(levels), ACROSS)
     rows = -(-len(levels) // columns)
     with look():
