@@ -241,11 +241,7 @@ def perturbed() -> tuple[Part, ...]:
 
 
 def sweep(method: str, options: tuple[str, ...], known: Mapping[str, str] | None = None) -> tuple[Arm, ...]:
-<<<<<<< HEAD
-    """Arms of a method that differ in one option; `known` are points that the paper gives."""
-=======
     """Arms of a method that differ in one option; `known` are points the paper gives. Only published LHT is the paper's."""
->>>>>>> words
     return tuple(
         Arm(f"{method}:{option}", (known or {}).get(option, ""), added=not method.startswith("lht-paper")) for option in options
     )
