@@ -250,7 +250,7 @@ def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"run": "nowhere"}, RunError, "nowhere: no such run directory"),
         ({"run": "."}, RunError, r"not a complete run, config.yaml"),
         ({"out": "a.bin"}, ConfigError, r"out is .*a.bin: its name must end in .onnx"),
-        ({"out": "a.pt2"}, ConfigError, r"end in .onnx"),
+        ({"out": "a.pt2", "to": "onnx"}, ConfigError, r"end in .onnx"),
         ({"out": "a.onnx", "to": "torch"}, ConfigError, r"end in .pt2"),
         ({"out": "folder.onnx"}, ConfigError, "a folder: name a file"),
         ({"risk": 0.05}, ConfigError, "risk needs a calibrated run"),

@@ -182,7 +182,7 @@ def read_zip(place: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | N
 
 
 ZIP = Source("zip", "a zip of pictures", lambda place: place.suffix == ".zip" and place.is_file(), read_zip)
-BUILT_IN = ["shards", "folder", "table", "embeddings"]
+BUILT_IN = ["table", "embeddings", "shards", "folder"]
 FILE = """
 from {module} import ZIP as SOURCE
 """

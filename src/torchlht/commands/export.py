@@ -22,8 +22,9 @@ class ExportArgs(StrictArgs):
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A finished run directory, or a model on the hub."""
-    to: Literal["onnx", "torch"] = "onnx"
-    """`onnx`: for onnxruntime and other programs that read ONNX; `torch`: a torch.export program (.pt2)."""
+    to: Literal["onnx", "torch"] | None = None
+    """`onnx`: for onnxruntime and other programs that read ONNX; `torch`: a torch.export program (.pt2). By default what --out
+    ends in, else `onnx`."""
     out: Path | None = None
     """The file to write; RUN.onnx or RUN.pt2 next to the run by default."""
     confidence: float | None = None
@@ -37,7 +38,7 @@ def run_export(args: ExportArgs) -> None:
     """Export a run to one file, ONNX or torch.export, with everything it needs."""
     from torchlht.answer.exported.write import SUFFIXES, export
 
-    out = args.out or beside(args.run, SUFFIXES[args.to])
+    out = args.out or beside(args.run, SUFFIXES[args.to or "onnx"])
     written = export(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)
     console.say(summary(written))
     inputs = "FILE.npz" if written.metadata["preprocess"] is None else "PICTURE…"
