@@ -72,7 +72,7 @@ def read_range(place: Path, start: int, stop: int) -> bytes:
 
 
 def read_all(place: Path) -> bytes:
-    """A whole file."""
+    """The bytes of a whole file."""
     if url := as_url(place):
         data: bytes = _ask(url, lambda system, path: system.cat_file(path))
         return data
