@@ -50,7 +50,7 @@ class EpochView:
         self.text = ""
 
     def step(self, epoch: int) -> None:
-        """One batch more."""
+        """Report one more batch."""
         self.bar.update(self.task, advance=1, epoch=epoch)
 
     def say(self, text: str) -> None:

@@ -429,7 +429,9 @@ def test_everything_the_birds_lack_is_told_at_once(cub: Path, tmp_path: Path) ->
     base = changed_cub(cub, tmp_path)
     (base / "images").unlink()
     (base / "classes.txt").unlink()
-    with pytest.raises(DataError, match=r"CUB_200_2011: missing images/, classes\.txt; Caltech-UCSD .* https://www\.vision"):
+    with pytest.raises(
+        DataError, match=r"CUB_200_2011: missing images/, classes\.txt; get Caltech-UCSD .* https://www\.vision"
+    ):
         prepare_benchmark("cub", tmp_path)
 
 
@@ -467,10 +469,10 @@ def test_each_fault_of_the_birds_is_told(
 
 
 def test_wrong_numbers_of_pictures_and_classes_are_told_together(cub: Path, expect, own_cache: Path) -> None:
-    with pytest.raises(DataError, match="200 train pictures where 5,994 are expected; 200 test pictures where 5,794 are"):
+    with pytest.raises(DataError, match="200 train pictures instead of 5,994; 200 test pictures instead of 5,794"):
         prepare_benchmark("cub", cub)
     expect("cub", sizes=(201, 38, 13), splits={"train": 200, "test": 200})
-    with pytest.raises(DataError, match="200 classes of level species where 201 are expected"):
+    with pytest.raises(DataError, match="200 classes of level species instead of 201"):
         prepare_benchmark("cub", cub)
     assert not any(own_cache.iterdir())
 
@@ -756,7 +758,7 @@ def test_a_lesion_of_two_diagnoses_and_missing_files_are_told(expect, tmp_path: 
         prepare_benchmark("isic2018", root)
     (root / TRUTH / GROUPS).unlink()
     shutil.rmtree(root / INPUT)
-    with pytest.raises(DataError, match=f"missing {INPUT}/, {GROUPS}; ISIC 2018"):
+    with pytest.raises(DataError, match=f"missing {INPUT}/, {GROUPS}; get ISIC 2018"):
         prepare_benchmark("isic2018", root)
 
 
@@ -790,7 +792,7 @@ def test_classes_to_learn_from_and_targets_are_set_apart(expect, tmp_path: Path,
 def test_imagenet_without_names_or_with_too_few_pictures_is_told(expect, tmp_path: Path) -> None:
     root = make_ilsvrc(tmp_path)
     expect("ilsvrc-lowshot", sizes=(6,))
-    with pytest.raises(DataError, match="361 train pictures where 254,000 are expected"):
+    with pytest.raises(DataError, match="361 train pictures instead of 254,000"):
         prepare_benchmark("ilsvrc-lowshot", root)
     (root / "ILSVRC2010" / "words.txt").unlink()
     with pytest.raises(DataError, match=r"mapping\.txt: no name for class n00004475 \(and 1 more\); words\.txt of WordNet"):
@@ -852,7 +854,7 @@ def test_a_class_of_two_superclasses_and_a_damaged_list_of_names_are_told(cifar:
     with pytest.raises(DataError, match=r"test#3: class 'fine \d+' is under 'coarse \d+' here but under"):
         prepare_benchmark("cifar100", cifar)
     (base / "meta").unlink()
-    with pytest.raises(DataError, match=r"cifar-100-python: missing meta; CIFAR-100"):
+    with pytest.raises(DataError, match=r"cifar-100-python: missing meta; get CIFAR-100"):
         prepare_benchmark("cifar100", cifar)
 
 
@@ -927,7 +929,9 @@ def test_the_smaller_edition_will_do_and_wrong_folders_are_told(expect, tmp_path
     with pytest.raises(DataError, match=r"00004_.*_vulgaris is in only one of 2021_train_mini and 2021_valid"):
         prepare_benchmark("inat2021", root)
     (root / "2021_valid" / "00005_Plantae").mkdir()
-    with pytest.raises(DataError, match=r"2021_valid: Unexpected category name 00005_Plantae, wrong number of pieces; iNat"):
+    with pytest.raises(
+        DataError, match=r"2021_valid: Unexpected category name 00005_Plantae, wrong number of pieces; get iNat"
+    ):
         prepare_benchmark("inat2021", root)
     (root / "2021_valid").rename(root / "val")
     with pytest.raises(DataError, match=r"missing 2021_valid/ \(the archives unpack as train/, train_mini/ and val/"):
@@ -1031,7 +1035,7 @@ def test_what_comes_next_is_a_command_that_is_understood(
     ("arguments", "told"),
     [
         (["cub", "--root", "nowhere"], "nowhere: no such folder; get Caltech-UCSD Birds-200-2011 from Caltech, https://"),
-        (["cub"], "lht data prepare cub needs --root DIR; Caltech-UCSD"),
+        (["cub"], "lht data prepare cub needs --root DIR; get Caltech-UCSD"),
         (["birds", "--root", "."], "unknown benchmark 'birds'"),
         (["cars", "--root", ".", "--mode", "renamed"], "--mode is renamed"),
     ],

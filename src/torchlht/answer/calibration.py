@@ -117,7 +117,7 @@ class Calibration:
         )
 
     def write(self, folder: Path, hierarchy: Hierarchy) -> None:
-        """calibration.json."""
+        """Write calibration.json."""
         write_json(folder / FILE, self.to_dict(hierarchy), indent=None)
 
     @classmethod

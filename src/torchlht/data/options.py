@@ -150,7 +150,7 @@ class FaultArgs(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitArgs(Options):
-    """What is set aside."""
+    """Test and validation samples."""
 
     test_share: float = 0.2
     """Share of the samples set aside for testing if the data has no test part."""

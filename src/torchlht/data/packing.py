@@ -82,7 +82,7 @@ def _dealt(samples: Samples, size: int | None, per_shard: int | None, seed: int)
 
 
 def _write(samples: Samples, part: Iterable[Dealt], file: Path) -> Shard:
-    """One shard."""
+    """Write one shard."""
     tree, shard = samples.hierarchy, Shard(file.name, 0)
     with tarfile.open(file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for _, i, end, data in part:

@@ -192,7 +192,7 @@ class FilePicture(Picture):
     file: Path
 
     def read(self) -> bytes:
-        """The file."""
+        """The bytes of the file."""
         return read_all(self.file)
 
 
@@ -208,7 +208,7 @@ class BytesPicture(Picture):
         return self.title
 
     def read(self) -> bytes:
-        """The content."""
+        """Its bytes."""
         return self.data
 
     def state(self) -> State:
@@ -292,7 +292,7 @@ class TarMember(InTar):
         return f"#{self.start}+{self.size}"
 
     def placed(self) -> TarMember:
-        """It is known."""
+        """Itself: its place is known."""
         return self
 
     def checked(self, data: bytes) -> bytes:
@@ -322,7 +322,7 @@ class NthInTar(InTar):
         return f"#{self.number}"
 
     def placed(self) -> TarMember:
-        """It is counted."""
+        """Its place, found by counting pictures."""
         pictures = _pictures(self.file, state_of(self.file))
         if self.number >= len(pictures):
             raise DataError(f"{name_of(self.file)}: no picture {self.number}; it holds only {len(pictures)}")
@@ -393,7 +393,7 @@ class PackedPicture(Picture):
         return Image.fromarray(np.asarray(data[self.number]))
 
     def read(self) -> bytes:
-        """A PNG of it."""
+        """The picture as PNG bytes."""
         png = io.BytesIO()
         to_rgb(self.open()).save(png, format="PNG")
         return png.getvalue()

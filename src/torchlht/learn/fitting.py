@@ -106,7 +106,7 @@ class Fitting:
         return self.averaged.network if self.averaged else self.sets.network
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """See `batches_of`."""
+        """The batches of an epoch, for all processes together."""
         return batches_of(self.recipe, self.sets, epoch)
 
 

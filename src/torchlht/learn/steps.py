@@ -117,7 +117,7 @@ class Averaged:
         self.decay, self.steps = decay, 0
 
     def update(self, network: nn.Module) -> None:
-        """After a step."""
+        """Update the average after a step."""
         self.steps += 1
         self.average.decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
         self.average.update(network)

@@ -76,7 +76,7 @@ class Shard:
     sizes: list[int] = field(default_factory=list)
 
     def add(self, key: str, number: int, split: str, labels: Any, place: TarMember) -> None:
-        """One more sample."""
+        """Add one sample."""
         self.samples += 1
         self.keys.append(key)
         self.numbers.append(number)

@@ -67,7 +67,7 @@ class TiledStep(torch.autograd.Function):
     def forward(
         ctx: Any, left: Tensor, right: Tensor, gamma: Tensor, log_p: Tensor, prior: Prior, confused: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See the class."""
+        """(B, rows) log(T p), and the two confusion terms (B,)."""
         rows, columns = right.shape[1], left.shape[1]
         log_z, entropies = torch.empty_like(log_p), torch.zeros_like(log_p)
         result = log_p.new_full((len(log_p), rows), -torch.inf)

@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def run(self) -> Run:
-        """Where it is kept."""
+        """Its run directory."""
         assert self.args.out is not None
         return Run(self.args.out)
 

@@ -214,7 +214,7 @@ def accuracy_header(results: Comparison) -> list[str]:
 
 
 def document(results: Comparison, trials: Sequence[Trial] = (), diverged: Sequence[str] = ()) -> str:
-    """table.md."""
+    """The text of table.md."""
     finest = results.levels[-1]
     parts = [
         markdown(accuracy_header(results), table_rows(results)),

@@ -129,7 +129,7 @@ def write_rows(path: Path, rows: Sequence[Row], top: int) -> None:
 
 
 def document(results: LowshotResults) -> str:
-    """table.md."""
+    """The text of table.md."""
     parts = [markdown(accuracy_header(results), accuracy_rows(results)), results.caption]
     if others := list(gain_rows(results)):
         parts += ["Difference to nn in points, on the same draws:", markdown(accuracy_header(results), others)]

@@ -144,13 +144,13 @@ def by_predicted_weights(predictor: WeightPredictor, features: Floats, classes: 
 
 
 def keep_predictor(predictor: WeightPredictor, path: Path) -> None:
-    """Write its weights."""
+    """Write a predictor's weights."""
     with replacing(path) as beside:
         save_file(predictor.state_dict(), beside)
 
 
 def kept_predictor(path: Path, width: int) -> WeightPredictor:
-    """One that was kept."""
+    """Read a predictor's weights."""
     predictor = WeightPredictor(width)
     predictor.load_state_dict(load_file(path))
     return predictor
