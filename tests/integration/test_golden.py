@@ -195,4 +195,5 @@ def test_a_low_shot_measurement_is_gone_on_with(golden: Path) -> None:
     main([*words, "--resume"])
     assert written(golden / "lowshot" / "runs") == before, "a finished run was computed again"
     assert_same(read_rows(golden / "lowshot" / "lowshot.csv"), read_rows(GOLDEN / "lowshot" / "lowshot.csv"))
-    assert (golden / "lowshot" / "table.md").read_text() == (GOLDEN / "lowshot" / "table.md").read_text()
+    found, expected = ((folder / "lowshot" / "table.md").read_text().splitlines() for folder in (golden, GOLDEN))
+    assert [line for line in found if line.startswith("|")] == [line for line in expected if line.startswith("|")]

@@ -198,7 +198,7 @@ def test_runs_that_cannot_be_reported_on(
     made: Path, embeddings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = train(TrainArgs(str(embeddings), out=tmp_path / "run", epochs=1, option={"width": 12}, quiet=True, track=False))
-    with pytest.raises(ConfigError, match=r"another tree \(order 2 › family 4 › species 6\) than"):
+    with pytest.raises(ConfigError, match=r"its tree \(order 2 › family 4 › species 6\) differs from that of"):
         report(made / "lht", compare=[other])
     with pytest.raises(ConfigError, match="names a run twice"):
         report(made / "lht", compare=[made / "lht"])
