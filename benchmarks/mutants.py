@@ -75,18 +75,20 @@ Place = tuple[str, str, int]  # a file, the name of a function in it, and its fi
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: the file, the function (its name and first line), and the whole text of the file with the fault in it."""
+    """A fault: the file, its number there, the function (its name and first line), and the text of the file with the fault."""
 
     file: Path
+    number: int
     function: str
     line: int
     text: str
 
-    @property
-    def difference(self) -> list[str]:
-        """The lines that changed."""
+    def described(self) -> dict[str, Any]:
+        """Where it is, and the lines that change."""
         lines = difflib.unified_diff(self.file.read_text().splitlines(), self.text.splitlines(), n=0, lineterm="")
-        return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+        change = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+        file = str(self.file.relative_to(Path.cwd()))
+        return {"file": file, "number": self.number, "function": self.function, "change": change}
 
     @property
     def place(self) -> Place:
@@ -184,7 +186,7 @@ def mutants(file: Path, keep: Any) -> Iterator[Mutant]:
                 compile(text, str(file), "exec")
             except SyntaxError:
                 continue
-            yield Mutant(file, function, line, text)
+            yield Mutant(file, i, function, line, text)
 
 
 def sampled(files: Sequence[Path], size: int, seed: int) -> tuple[int, list[Mutant]]:
@@ -220,9 +222,7 @@ class Runner:
             started, limit = time.monotonic(), 10 + 4 * int(sum(took[item.nodeid] for item in items))
             put_in = functools.partial(fault.put_in, functions[fault.place])
             said = self.forked(functools.partial(self.attempt, session, put_in, items, limit))
-            result = {"room": self.room, "file": str(fault.file.relative_to(Path.cwd())), "function": fault.function}
-            result |= {"change": fault.difference, "tests": len(items), "killed_by": said}
-            self.results.append(result)
+            self.results.append({**fault.described(), "tests": len(items), "killed_by": said})
             seconds = time.monotonic() - started
             print(f"{self.room} {i + 1}/{len(self.faults)} {seconds:.1f} s {said or 'SURVIVED'} {fault.function}", flush=True)
         return True
@@ -289,14 +289,14 @@ def run(item: pytest.Item) -> None:
 # ---- the command ---------------------------------------------------------------------------------------------------
 
 
-def try_room(room: str, size: int, seed: int, again: list[list[str]] | None, out: Path) -> None:
+def try_room(room: str, size: int, seed: int, again: list[dict[str, Any]] | None, out: Path) -> None:
     """Write the results of a room to `out`."""
     sources, tests = ROOMS[room]
     files = [file for pattern in sources for file in sorted((Path.cwd() / SOURCES).glob(pattern))]
     names = [str(file) for pattern in tests for file in sorted(TESTS.glob(pattern))]
     every, faults = sampled(files, size, seed)
     if again is not None:
-        faults = [fault for fault in faults if fault.difference in again]
+        faults = [fault for fault in faults if fault.described() in again]
     phases = (Phase.explicit, Phase.generate)  # no smaller example is looked for
     settings.register_profile("mutants", derandomize=True, database=None, phases=phases)
     settings.load_profile("mutants")
@@ -335,7 +335,10 @@ def main() -> None:
     before = json.loads(args.again.read_text()) if args.again else {}
     found = dict(before)
     for room in args.rooms:
-        again = [r["change"] for r in before[room]["results"] if not r["killed_by"]] if args.again else None
+        again = None
+        if args.again:
+            names = ("file", "number", "function", "change")
+            again = [{name: r[name] for name in names} for r in before[room]["results"] if not r["killed_by"]]
         with tempfile.TemporaryDirectory() as place:
             if not (child := os.fork()):  # pytest runs once in a process
                 try_room(room, args.sample, args.seed, again, Path(place, "found.json"))

@@ -19,17 +19,20 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing import event_accumulator
 from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from torchlht import TrainArgs, evaluate, load, train
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
+from torchlht.data.batches import paper_preprocess
 from torchlht.data.samples import Samples
-from torchlht.errors import DataError, RunError
+from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.method import Estimator, create_method, list_methods
 from torchlht.learn.fitting import best_epoch, make_optimizer
-from torchlht.learn.training import build, open_run, prepare, taught_samples
+from torchlht.learn.semi.propagation import with_ancestors
+from torchlht.learn.training import backbone_name, build, make_semi, open_run, origin, prepare, taught_samples
 from torchlht.measure.evaluation import run_inputs
 from trees import quick, random_hierarchy, random_labels
 
@@ -219,6 +222,118 @@ def test_the_weights_of_the_last_epoch_are_kept_when_that_is_asked_for(
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["selection"] == {"rule": "last", "epoch": 5, "epochs": 5}
     assert all(torch.equal(a, b) for a, b in zip(load(run).method.parameters(), weights[-1], strict=True))
+
+
+# ---- what is made of the options -----------------------------------------------------------------------------------
+
+
+def picture_samples() -> Samples:
+    """Pictures that nobody looks at."""
+    samples = some_samples(0)
+    return dataclasses.replace(samples, features=None, images=tuple(Path(f"{key}.png") for key in samples.keys))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "more", "of_features", "of_pictures"),
+    [
+        ("auto", {}, "none", "resnet18"),
+        ("auto", {"data": "demo"}, "none", "small"),
+        ("none", {}, "none", "backbone=none is for features; data holds pictures"),
+        ("linear", {}, "linear", "backbone=linear is for features; data holds pictures"),
+        ("small", {}, "backbone=small needs pictures; data holds features already", "small"),
+        ("resnet50", {"preset": "paper"}, "none", "resnet50"),
+        ("auto", {"freeze": True}, "freeze is for pictures; data holds features already", "resnet18"),
+        ("auto", {"compile": True}, "compile is for the backbone of pictures; data holds features", "resnet18"),
+    ],
+)
+def test_the_backbone_is_what_suits_the_data_or_what_does_not_is_told(
+    backbone: str, more: dict[str, Any], of_features: str, of_pictures: str
+) -> None:
+    for samples, expected in ((some_samples(0), of_features), (picture_samples(), of_pictures)):
+        args = options(backbone=backbone, **more) if "data" not in more else options(more["data"], backbone=backbone)
+        if expected.startswith("--"):
+            with pytest.raises(ConfigError, match=expected):
+                backbone_name(args, samples)
+        else:
+            assert backbone_name(args, samples) == expected
+
+
+def test_pictures_are_prepared_as_the_options_say() -> None:
+    own = create_backbone("small", pretrained=False).preprocess
+    assert own is not None
+    made = {
+        name: build(options(backbone="small", **more), picture_samples()).preprocess
+        for name, more in (("own", {}), ("smaller", {"image_size": 24}), ("paper", {"image_size": 24, "augment": "paper"}))
+    }
+    assert made == {"own": own, "smaller": own.resized(24), "paper": paper_preprocess(24)}
+    assert build(options(), some_samples(0)).preprocess is None
+
+
+@pytest.mark.parametrize(
+    ("more", "pretrained", "first"), [({}, False, 3), ({}, True, 0), ({"freeze": True}, False, 0), ({"freeze": True}, True, 0)]
+)
+def test_targets_wait_until_features_mean_something(more: dict[str, Any], pretrained: bool, first: int) -> None:
+    """Those of a network that is trained from scratch do not in the first third of the epochs."""
+    samples, args = picture_samples(), options(backbone="small", semi="both", epochs=9, **more)
+    model = build(args, samples)
+    model.backbone.pretrained = pretrained
+    semi = make_semi(args, args.recipe(features=False, samples=100), samples, model, samples.index("train"))
+    assert semi is not None
+    assert semi.rounds[0] == first
+
+
+def test_targets_of_features_do_not_wait_and_without_semi_there_are_none() -> None:
+    samples, args = some_samples(0), options(semi="both", epochs=9)
+    recipe = args.recipe(features=True, samples=100)
+    semi = make_semi(args, recipe, samples, build(args, samples), samples.index("train"))
+    assert semi is not None
+    assert semi.rounds[0] == 0
+    assert np.array_equal(semi.labels[:, 1:] >= 0, with_ancestors(samples.labels[samples.index("train")], TREE)[:, 1:] >= 0)
+    assert make_semi(options(), recipe, samples, build(args, samples), samples.index("train")) is None
+
+
+def test_a_tenth_is_set_aside_where_the_best_epoch_is_wanted_and_nothing_else_is_said(embeddings: Path) -> None:
+    kept = prepare(options(embeddings)).samples
+    assert len(kept.index("val")) == 0
+    best = prepare(options(embeddings, select="best", mask=0.5))
+    assert len(best.samples.index("val")) == 12
+    assert not set(best.kept) & set(best.samples.index("val"))
+    assert len(prepare(options(embeddings, select="best", val=0.3)).samples.index("val")) == 36
+    again = prepare(options(embeddings, val=0.1, mask=0.5)).samples
+    assert again.index("val").tolist() == best.samples.index("val").tolist()
+
+
+def test_too_few_samples_for_validation_are_told(embeddings: Path) -> None:
+    with np.load(embeddings) as file:
+        arrays = dict(file)
+    arrays["train"] = np.arange(180) % 30 == 0  # one of each species
+    np.savez(embeddings, **arrays)
+    with pytest.raises(DataError, match="too few samples to set any aside for validation; use select=last"):
+        prepare(options(embeddings, select="best"))
+
+
+def test_what_cannot_be_compiled_is_told_before_anything_is_written(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise TorchDynamoException("no compiler found")
+
+    monkeypatch.setattr(torch, "compile", lambda _: fails)
+    with pytest.raises(ConfigError, match=r"compile: .* \(no compiler found\); train without it"):
+        train(options(pictures, tmp_path / "run", backbone="small", image_size=24, compile=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_keeps_the_options_it_was_started_with_and_the_launch_if_there_is_one() -> None:
+    args = options(seed=3)
+    recipe = args.recipe(features=True, samples=100)
+    kept = origin(args, recipe, None)
+    assert kept == {
+        "train": args.to_dict()
+        | {name: kept["train"][name] for name in ("epochs", "batch_size", "optimizer", "lr", "weight_decay")}
+    }
+    assert (kept["train"]["epochs"], kept["train"]["lr"]) == (recipe.epochs, recipe.lr), "filled in"
+    assert origin(args, recipe, "job 1") == {**kept, "launch": "job 1"}
 
 
 # ---- stopping and going on -----------------------------------------------------------------------------------------
