@@ -320,7 +320,7 @@ def test_the_example_answers_as_the_run_does_for_pictures(bare: Path, pictures_c
     [
         (["export", "nowhere"], "lht: nowhere: no such run directory"),
         (["export", "run", "--risk", "0.05"], "lht: --risk needs a calibrated run"),
-        (["export", "run", "--out", "a.pt2"], "lht: --out is a.pt2: its name must end in .onnx"),
+        (["export", "run", "--to", "onnx", "--out", "a.pt2"], "lht: --out is a.pt2: its name must end in .onnx"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(
