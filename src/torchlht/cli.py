@@ -15,6 +15,7 @@ import tyro
 
 from torchlht import commands, console
 from torchlht.commands.base import COMMANDS, Group
+from torchlht.doors import sentence
 from torchlht.errors import ConfigError, LHTError, suggestion
 from torchlht.learn.options import preset
 
@@ -133,6 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as `| head`, has stopped
+    except (OSError, MemoryError) as error:
+        said = sentence(error) if isinstance(error, OSError) else "there is not enough memory; close other programs"
+        console.notes.print(f"lht: {LHTError(said).in_flags}", soft_wrap=True)
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
         console.notes.print("lht: interrupted; continue with lht train --resume RUN, or lht compare … --resume")
         raise SystemExit(130) from None

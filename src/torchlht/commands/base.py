@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from torchlht.data.options import Options
+from torchlht.doors import Workers
 
 Group = Literal["before training", "training", "with a trained model", "many runs"]
 
@@ -74,5 +75,5 @@ class AcceleratorArgs(Options):
 class AskingArgs(AcceleratorArgs):
     """Where a model runs, and how many processes decode pictures."""
 
-    workers: int = 0
+    workers: Workers = 0
     """How many processes decode pictures."""

@@ -12,6 +12,7 @@ import tyro
 from torchlht import console
 from torchlht.commands.base import AskingArgs, command
 from torchlht.data.options import OnErrorArgs
+from torchlht.doors import Count
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Split
@@ -30,7 +31,7 @@ class CalibrateArgs(AskingArgs, OnErrorArgs):
     """Labelled samples that the run was not trained on; its own validation samples by default."""
     split: Split | None = None
     """Which part of the data; val by default, or everything if the data has no validation part."""
-    folds: int | None = None
+    folds: Count | None = None
     """Without validation samples: train this many more times, each time without one part of the training samples, and
     calibrate on the parts left out."""
     json: bool = False

@@ -11,10 +11,11 @@ import tyro
 
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import OnErrorArgs, TreeArgs
+from torchlht.data.options import OnErrorArgs, Options, TreeArgs
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import find_problems
 from torchlht.data.samples import check_images, read_data
+from torchlht.doors import Count, Many, Seed
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.prepare import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
@@ -30,7 +31,7 @@ class PreviewArgs(TreeArgs):
     """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path | None = None
     """The contact sheet to write; preview-DATA.png in the current folder by default."""
-    per_class: int = 6
+    per_class: Many = 6
     """Number of pictures per class."""
 
 
@@ -64,15 +65,14 @@ class PackArgs(OnErrorArgs, TreeArgs):
     and so do WebDataset readers."""
     size: str | None = None
     """Largest size of a shard, such as 100MB (the default) or 1GB."""
-    per_shard: int | None = None
+    per_shard: Count | None = None
     """Number of samples per shard, instead of --size."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed for shuffling the samples."""
 
     def _check(self) -> None:
         if self.size is not None and self.per_shard is not None:
             raise ConfigError("`size` and `per_shard` both set the size of a shard: pass one of them")
-        self.at_least(1, "per_shard")
 
 
 @command("data pack", "before training")
@@ -91,7 +91,7 @@ def run_pack(args: PackArgs) -> None:
 
 
 @dataclass(frozen=True)
-class PrepareArgs:
+class PrepareArgs(Options):
     """Prepare a benchmark from its official archive."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
@@ -105,7 +105,7 @@ class PrepareArgs:
     """cub: `published` keeps the error in the tree that the published numbers were measured with."""
     mode: Literal["stale_prior", "renamed", "rewired"] | None = None
     """aircraft-perturbed: permute the names of families, with the old tree as a prior or without; or move models."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed for the split of isic2018 and for what aircraft-perturbed changes."""
 
 

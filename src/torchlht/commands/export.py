@@ -10,6 +10,7 @@ import tyro
 
 from torchlht import console
 from torchlht.commands.base import StrictArgs, command
+from torchlht.doors import OpenShare, WholeShare
 from torchlht.hierarchy.tree import Hierarchy
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ class ExportArgs(StrictArgs):
     ends in, else `onnx`."""
     out: Path | None = None
     """The file to write; RUN.onnx or RUN.pt2 next to the run by default."""
-    confidence: float | None = None
+    confidence: WholeShare | None = None
     """Store this threshold in the file: answers are rolled up to the deepest class whose probability reaches it."""
-    risk: float | None = None
+    risk: OpenShare | None = None
     """Store the threshold for this share of wrong answers in the file; see `lht predict --help`."""
 
 

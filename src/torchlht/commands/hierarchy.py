@@ -10,20 +10,22 @@ import tyro
 
 from torchlht import console
 from torchlht.commands.base import command
+from torchlht.data.options import Options
+from torchlht.doors import Count
 from torchlht.errors import HierarchyError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.show import terminal
 
 
 @dataclass(frozen=True)
-class HierarchyArgs:
+class HierarchyArgs(Options):
     """A tree of classes."""
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """A .csv, .json or .yaml file, a folder tree, or a run directory."""
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species."""
-    depth: int | None = None
+    depth: Count | None = None
     """show: how many levels to draw; all by default."""
 
 

@@ -11,6 +11,8 @@ from rich.table import Table
 
 from torchlht import console
 from torchlht.commands.base import command
+from torchlht.data.options import Options
+from torchlht.doors import Count
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -18,14 +20,14 @@ CUB = Path(__file__).parents[1] / "trees" / "cub.json"
 
 
 @dataclass(frozen=True)
-class MethodsArgs:
+class MethodsArgs(Options):
     """List the methods."""
 
     pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
     """Only methods whose name matches, such as lht*; a single match is shown with its options."""
     hierarchy: Path | None = None
     """The tree to count parameters for; CUB-200-2011 (13 orders, 38 families, 200 species) by default."""
-    in_features: int = 2048
+    in_features: Count = 2048
     """Width of the features to count parameters for; 2048 is that of a ResNet-50."""
 
 

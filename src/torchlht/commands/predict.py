@@ -19,6 +19,7 @@ from rich.table import Table
 from torchlht import console
 from torchlht.commands.base import AcceleratorArgs, RuleArgs, StrictArgs, command
 from torchlht.data.options import OnErrorArgs
+from torchlht.doors import Count, OpenShare, WholeShare
 from torchlht.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,22 +41,19 @@ class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
     with `x`."""
     format: Literal["table", "csv", "json"] = "table"
     """How to print the answers."""
-    confidence: float | None = None
+    confidence: WholeShare | None = None
     """Answer with the deepest class whose probability reaches this, such as 0.9."""
-    risk: float | None = None
+    risk: OpenShare | None = None
     """Answer as deep as possible while at most this share of answers is wrong, such as 0.05. The threshold comes from
     validation samples, see `lht calibrate`."""
     only: str | None = None
     """Allow only these classes: names at any level, separated by commas, or @FILE with one name per line."""
     exclude: str | None = None
     """Rule out these classes, given in the same way."""
-    top: int = 1
+    top: Count = 1
     """Number of candidates per level."""
-    limit: int | None = None
+    limit: Count | None = None
     """Predict only the first inputs, this many."""
-
-    def _check(self) -> None:
-        self.at_least(1, "top")
 
     def only_names(self) -> list[str]:
         """`only` as a list."""

@@ -10,6 +10,7 @@ import tyro
 
 from torchlht import console
 from torchlht.commands.base import AskingArgs, command
+from torchlht.doors import Many
 from torchlht.vocabulary import Split
 
 
@@ -25,7 +26,7 @@ class ReportArgs(AskingArgs):
     """Folder for report.html and the pictures; RUN/report by default."""
     split: Split = "test"
     """The samples to report on."""
-    images: int = 6
+    images: Many = 6
     """How many pictures to explain with Grad-CAM, and how many of the worst mistakes to show."""
     attributes: Path | None = None
     """Attributes of the finest classes, one line of numbers each, or the folder CUB_200_2011; found automatically next to a

@@ -12,13 +12,14 @@ from rich.table import Table
 
 from torchlht import console
 from torchlht.commands.base import command
+from torchlht.data.options import Options
 from torchlht.errors import ConfigError
 from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import Experiment, list_experiments
 
 
 @dataclass(frozen=True)
-class ReproduceListArgs:
+class ReproduceListArgs(Options):
     """List what can be reproduced."""
 
     pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"

@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import tyro
 
+from torchlht.doors import Count, Many, Seed, Share, WholeShare, checked
 from torchlht.errors import ConfigError
 from torchlht.vocabulary import OnError, Perturb, Rounding, Select
 
@@ -27,25 +28,13 @@ def refuse(wrong: bool, sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """Base of all groups: each checks its own fields in `_check` and converts to plain values for files."""
+    """Base of all groups: fields fit their types, each group checks the rest in `_check`, and all convert to plain values."""
 
     def __post_init__(self) -> None:
+        checked(self)
         for group in reversed(type(self).__mro__):
             if "_check" in vars(group):
                 vars(group)["_check"](self)
-
-    def at_least(self, least: int, *names: str) -> None:
-        """Raise ConfigError if one of these options is given and lower than `least`."""
-        for name in names:
-            value = getattr(self, name)
-            rule = f"it must be at least {least}" if least else "it must not be negative"
-            refuse(value is not None and value < least, f"`{name}` is {value}: {rule}")
-
-    def below_one(self, what: str, *names: str) -> None:
-        """Raise ConfigError if one of these options is given and not from 0 to below 1; `what` it is, such as "a share"."""
-        for name in names:
-            value = getattr(self, name)
-            refuse(value is not None and not 0 <= value < 1, f"`{name}` is {value}: it must be {what} from 0 to below 1")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a file."""
@@ -55,7 +44,7 @@ class Options:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """The inverse of `to_dict`. Keys of other groups are ignored, missing ones take their default."""
         known = {name: values[name] for name in (f.name for f in dataclasses.fields(cls)) if name in values}
-        return cls(**{name: _unplain(known[name], hint) for name, hint in get_type_hints(cls).items() if name in known})
+        return cls(**known)
 
 
 def plain(value: Any) -> Any:
@@ -63,12 +52,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, Path) else value
-
-
-def _unplain(value: Any, hint: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(value)
-    return Path(value) if value is not None and Path in (hint, *get_args(hint)) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +80,13 @@ class OnErrorArgs(Options):
 class MaskArgs(Options):
     """How labels are hidden. Commands add the share of labels to hide."""
 
-    mask_levels: int = 1
+    mask_levels: Count = 1
     """How many of the finest levels --mask hides."""
     mask_rounding: Rounding = "nominal"
     """How to round the number of labels a class keeps: `nominal` round, `lht` int + 1, `hrn` ceil."""
-    mask_minimum: int = 1
+    mask_minimum: Many = 1
     """Keep at least this many labels in every class, whatever --mask is."""
-    mask_seed: int | None = None
+    mask_seed: Seed | None = None
     """Seed for choosing the labels to hide; --seed by default."""
 
     def _check(self) -> None:
@@ -125,12 +108,12 @@ class FaultArgs(Options):
     """Perturb the tree, to measure the effect. `rewired` and `stale` put finest classes under wrong parents: in tree and
     labels, or in the tree alone. `renamed` and `stale_prior` swap names at the second finest level: in tree and labels, or
     in the labels alone."""
-    perturb_share: float = 0.0
+    perturb_share: WholeShare = 0.0
     """Share of the classes that --perturb moves or renames."""
     prior: Path | None = None
     """Give methods this tree although the labels follow another: the same levels and classes, other parents. For trees that are
     out of date, and for measuring the cost of a wrong tree."""
-    label_noise: float = 0.0
+    label_noise: WholeShare = 0.0
     """Share of the training samples without a finest label whose other labels are made wrong."""
 
     def _check(self) -> None:
@@ -152,15 +135,14 @@ class FaultArgs(Options):
 class SplitArgs(Options):
     """Test and validation samples."""
 
-    test_share: float = 0.2
+    test_share: Share = 0.2
     """Share of the samples set aside for testing if the data has no test part."""
     select: Select = "last"
     """Which epoch to keep: the last, or that with the best mean accuracy on validation samples. Test samples never decide."""
-    val: float | None = None
+    val: Share | None = None
     """Share of the training samples set aside for validation, after masking; by default 0.1 with --select best, else none."""
 
     def _check(self) -> None:
-        self.below_one("a share", "test_share", "val")
         refuse(self.select == "best" and self.val == 0, "`select=best` needs validation samples, but `val` is 0")
 
 
@@ -172,11 +154,11 @@ class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, a prepared benchmark such as `cub`, or shards:
     their folder, a pattern such as birds/shards-{000000..000099}.tar, or an address such as s3://bucket/birds."""
     _: KW_ONLY
-    mask: float = 0.0
+    mask: WholeShare = 0.0
     """Hide the finest label on this share of the training samples, class by class."""
     fold: str | None = None
     """Instead of --val: set aside one of N equal parts of the training samples, such as 2/5, so that N runs cover them all."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed for initial weights, order, augmentation and, unless --mask-seed is given, the mask."""
 
     def _check(self) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-import yaml
 
 from torchlht.data.options import DataArgs, OnErrorArgs, Options, TreeArgs, plain, refuse
+from torchlht.doors import Count, NotNegative, OpenShare, Parallel, Positive, Seed, fitting, read_yaml
 from torchlht.errors import ConfigError, RunError
-from torchlht.learn.options import HERE, BackboneArgs, FitArgs, MethodArgs, RunArgs, TrainArgs, preset, with_old_options
+from torchlht.learn.options import HERE, BackboneArgs, MethodArgs, RunArgs, TrainArgs, preset, with_old_options
+
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class ManyArgs(Options):
 
     def kept_settings(self, settled: Path) -> dict[str, Any]:
         """The settings in a file. Earlier versions wrote fewer; missing ones take their default, or the preset's value."""
-        kept = yaml.safe_load(settled.read_text(encoding="utf-8"))
+        kept = read_yaml(settled, dict[str, Any], RunError)
         usual = {f.name: plain(f.default) for f in dataclasses.fields(self) if f.name in self.settings()}
         found = usual | with_old_options(kept)
         early = {} if "option" in kept else preset(found.get("preset", "default"))
@@ -67,19 +69,17 @@ class CompareArgs(RunArgs, ManyArgs):
     """How many seeds, 0, 1, …; or the seeds themselves, separated by commas: 10,100,1."""
     tune: bool = False
     """Choose the learning rate and options of each method from its small grid, at each mask, on validation samples."""
-    tune_seeds: int = 1
+    tune_seeds: Count = 1
     """Number of seeds for each candidate; the mean decides."""
-    tune_val: float = 0.2
+    tune_val: OpenShare = 0.2
     """Share of the training samples to judge candidates on; the final runs train on all of them."""
-    jobs: int | None = None
+    jobs: Parallel | None = None
     """Number of runs at a time; the number of cores by default."""
 
     def _check(self) -> None:
         for ratio in self.masks():
             DataArgs(mask=ratio)
-        least = not self.seed_list() or self.tune_seeds < 1
-        refuse(least, f"`seeds` is {self.seeds} and `tune_seeds` {self.tune_seeds}: both must be at least 1")
-        refuse(not 0 < self.tune_val < 1, f"`tune_val` is {self.tune_val}: it must be a share between 0 and 1")
+        self.seed_list()
 
     def training(self, **more: Any) -> TrainArgs:
         """The options of one run: the common ones, and `more`."""
@@ -98,12 +98,10 @@ class CompareArgs(RunArgs, ManyArgs):
 
     def seed_list(self) -> list[int]:
         """`seeds` as numbers, each once."""
-        text = str(self.seeds)
-        try:
-            numbers = [int(value) for value in text.split(",") if value.strip()]
-        except ValueError:
-            raise ConfigError(f"`seeds` is {text!r}: pass how many, or numbers separated by commas") from None
-        return list(dict.fromkeys(numbers)) if "," in text else list(range(*numbers))
+        numbers = _whole_numbers("seeds", str(self.seeds))
+        many = "," in str(self.seeds)
+        refuse(not many and not 1 <= numbers[0] <= MOST_SEEDS, f"`seeds` is {self.seeds}: it must be from 1 to {MOST_SEEDS}")
+        return [fitting("seeds", seed, Seed) for seed in dict.fromkeys(numbers)] if many else list(range(*numbers))
 
     def masks(self) -> list[float]:
         """`mask` as numbers."""
@@ -123,9 +121,9 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
     """Methods, separated by commas: nn, ppa, lsd, or any that `lht methods` lists, with options such as lht:gamma=1."""
     shots: str = "1,2,3,4,5"
     """Numbers of examples of each new class, separated by commas."""
-    draws: int = 20
+    draws: Count = 20
     """How many times to draw examples; every method gets the same."""
-    top: int = 5
+    top: Count = 5
     """An answer is right if the true class is among this many."""
     tree: Literal["names", "data"] = "names"
     """The tree to train on: `names` groups similar class names, `data` is the data's own."""
@@ -135,9 +133,9 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
     """For --tree names: whether new classes take part in grouping, as in the paper; they are then removed from the tree."""
     vectors: Path | None = None
     """For --tree names: a file of word vectors, one word and its numbers per line, .gz allowed; by default spelling is used."""
-    seeds: int = 1
+    seeds: Count = 1
     """How many times to train each method: seeds 0, 1, …"""
-    seed: int = 0
+    seed: Seed = 0
     """Seed for drawing classes and examples, and for grouping."""
 
     _: KW_ONLY
@@ -145,29 +143,25 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
     """For pictures: the backbone, as in `lht train`. For features, a layer `linear` is trained on them instead."""
     freeze: bool = False
     """For pictures: do not train the backbone, but a layer `linear` on its features."""
-    epochs: int | None = None
+    epochs: Count | None = None
     """Passes over the training samples; by default 5 for pictures, as in the paper, and 20 for features."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """Samples per step."""
-    lr: float | None = None
+    lr: Positive | None = None
     """Initial learning rate of the new layers, which falls to zero along a cosine; by default 0.01 for pictures, as in the
     paper, and 0.05 for features."""
-    backbone_lr: float | None = None
+    backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr for pictures, as in the paper, and 0.1 for features, as one
     layer has to do the work of a whole network."""
-    weight_decay: float = 5e-4
+    weight_decay: NotNegative = 5e-4
     """Weight decay of SGD."""
-    ppa_steps: int = 300
+    ppa_steps: Count = 300
     """Training steps of ppa; the published 12,500 take ten minutes for 120 classes and 1280 features on one core."""
 
     def _check(self) -> None:
-        first = self.shot_list()[:1]
-        refuse(not first or first[0] < 1, f"`shots` is {self.shots!r}: pass at least one number, from 1")
+        self.shot_list()
         refuse(not self.method_list(), f"`methods` is {self.methods!r}: pass at least one name")
-        self.at_least(1, "draws", "top", "seeds", "ppa_steps")
         self.group_list()
-        names = ("epochs", "batch_size", "lr", "backbone_lr", "weight_decay")
-        FitArgs(**{name: getattr(self, name) for name in names})  # checks them
 
     def method_list(self) -> list[str]:
         """`methods` as a list, each once."""
@@ -192,14 +186,17 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
 
 
 def _whole_numbers(name: str, text: str) -> list[int]:
+    """One or several whole numbers."""
     try:
-        return [int(value) for value in text.split(",") if value.strip()]
+        found = [int(value) for value in text.split(",") if value.strip()]
     except ValueError:
-        raise ConfigError(f"`{name}` is {text!r}: pass whole numbers, separated by commas") from None
+        found = []
+    refuse(not found, f"`{name}` is {text!r}: pass whole numbers, separated by commas")
+    return found
 
 
 @dataclass(frozen=True)
-class ReproduceArgs:
+class ReproduceArgs(Options):
     """Reproduce a table or figure of the paper."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
@@ -213,11 +210,11 @@ class ReproduceArgs:
     """Directory for the table, the pictures and the runs; runs/NAME-SCALE by default."""
     seeds: int | str | None = None
     """How many seeds, or the seeds themselves; 10,100,1 by default, as in the paper's code, and five for ISIC."""
-    epochs: int | None = None
+    epochs: Count | None = None
     """Number of epochs, instead of the recipe's."""
     backbone: str | None = None
     """For --scale small: the frozen network that gives features; efficientnet_lite0 by default."""
-    jobs: int | None = None
+    jobs: Parallel | None = None
     """Number of runs at a time; the number of cores by default."""
     resume: bool = False
     """Continue an interrupted reproduction; finished runs are kept."""

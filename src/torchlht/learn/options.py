@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from torchlht.data.options import DataArgs, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
+from torchlht.data.options import DataArgs, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs
+from torchlht.doors import Count, Decay, NotNegative, Parallel, Positive, Seed, Share, Side, Workers
 from torchlht.errors import ConfigError
 from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, SemiName, Stream
 
@@ -51,7 +52,7 @@ class BackboneArgs(Options):
     """Start the backbone from ImageNet weights."""
     freeze: bool = False
     """Do not train the backbone: its features are computed once and stored on disk, and epochs take seconds."""
-    image_size: int | None = None
+    image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
 
@@ -83,9 +84,10 @@ class MethodArgs(Options):
     """Options of the method as NAME=VALUE; of several methods, each takes those it has. Each also has a flag, such as
     --gamma 1 or --no-bias of lht: see `lht methods NAME` or `lht train --method NAME --help`."""
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         if isinstance(self.option, Mapping):  # in Python
             object.__setattr__(self, "option", tuple(pairs(self.option)))
+        super().__post_init__()
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -100,52 +102,45 @@ class FitArgs(Options):
     semi: SemiName = "none"
     """How samples without a finest label learn: from their neighbours' labels (`propagate`), from the averaged model's own
     predictions (`posterior`), or from `both`. Only classes that their known labels allow are possible."""
-    mixup: float = 0.0
+    mixup: NotNegative = 0.0
     """Mix features of pairs of samples, with shares drawn from Beta(a, a) for this a; 0 for none."""
-    label_smoothing: float = 0.0
+    label_smoothing: Share = 0.0
     """Label smoothing: the share of the uniform distribution in every label."""
-    ema: float = 0.0
+    ema: Decay = 0.0
     """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
-    epochs: int | None = None
+    epochs: Count | None = None
     """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100."""
-    batch_size: int | None = None
+    batch_size: Count | None = None
     """Samples per step, over all processes; by default 128 for features, 64 for pictures."""
-    accumulate: int = 1
+    accumulate: Count = 1
     """Forward passes per step, each over a part of the batch, to save memory. BatchNorm sees one part at a time."""
-    checkpoint_every: int | None = None
+    checkpoint_every: Count | None = None
     """Steps between checkpoints inside an epoch; by default a checkpoint is written only after each epoch."""
     optimizer: OptimizerName | None = None
     """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
-    lr: float | None = None
+    lr: Positive | None = None
     """Initial learning rate of the head, which falls to zero along a cosine; by default 0.05 with SGD, 0.001 with AdamW."""
-    backbone_lr: float | None = None
+    backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
-    weight_decay: float | None = None
+    weight_decay: NotNegative | None = None
     """Weight decay; by default 0.0005 with SGD, 0.05 with AdamW."""
-    clip: float = 5.0
+    clip: NotNegative = 5.0
     """Largest norm of a step's gradient, 0 for no limit. A learned transition multiplies two layers, which can diverge."""
     drop_last: bool = False
     """Skip the last, smaller batch of an epoch."""
-
-    def _check(self) -> None:
-        self.at_least(1, "epochs", "batch_size", "accumulate", "checkpoint_every")
-        refuse(self.lr is not None and self.lr <= 0, f"`lr` is {self.lr}: it must be above 0")
-        self.at_least(0, "mixup", "backbone_lr", "weight_decay", "clip")
-        self.below_one("a share", "label_smoothing")
-        self.below_one("a decay", "ema")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(FitArgs):
     """How weights are learned, with every value filled in: what `fit` takes."""
 
-    epochs: int = field()
-    batch_size: int = field()
+    epochs: Count = field()
+    batch_size: Count = field()
     optimizer: OptimizerName = field()
-    lr: float = field()
-    backbone_lr: float = field()
-    weight_decay: float = field()
-    seed: int
+    lr: Positive = field()
+    backbone_lr: NotNegative = field()
+    weight_decay: NotNegative = field()
+    seed: Seed
     best: bool
     compile: bool
     track: bool
@@ -158,21 +153,17 @@ class MachineArgs(Options):
 
     accelerator: str = "auto"
     """Where to compute: cpu, cuda, mps, or auto, which takes a GPU if there is one."""
-    devices: int = 1
+    devices: Parallel = 1
     """Number of devices on this machine; torchrun and `fabric run` set it themselves."""
     precision: Precision = "32-true"
     """Precision of the networks; probabilities are always float32."""
     compile: bool = False
     """Compile the backbone with torch.compile: takes minutes at the start and makes steps faster on a GPU, slower on a CPU."""
-    workers: int | None = None
+    workers: Workers | None = None
     """How many processes decode pictures; the number of cores by default."""
     stream: Stream = "auto"
     """Read training shards from start to end, a few at a time, and shuffle samples in a buffer instead of reading them in
     random order; `auto` does so for shards at an address or of more than 8 GiB."""
-
-    def _check(self) -> None:
-        self.at_least(1, "devices")
-        self.at_least(0, "workers")
 
 
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them

@@ -1,0 +1,249 @@
+"""The doors: what comes from outside passes one of them, or is refused with one sentence.
+
+Options are checked against their own types, which are finite and bounded. Files are checked for being files, for their size,
+depth and encoding, and are decoded into a schema. An OSError becomes a sentence. Every limit is a constant here, or stands next
+to the one reader that has it; docs/limits.md lists them all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+import yaml
+
+from torchlht.errors import ConfigError, DataError, LHTError, suggestion
+
+T = TypeVar("T")
+
+TEXT_BYTES = 2**30
+"""Largest JSON, YAML or other text file: the index of a million samples has 400 MB."""
+DEPTH = 100
+"""Deepest nesting of JSON or YAML. A tree of life has some 40 levels."""
+
+# ---- options -------------------------------------------------------------------------------------------------------
+
+
+# Named types, so that a field says what it is; bounds also keep NaN and infinity out.
+# fmt: off
+Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="it must be a whole number from 0 to 4294967295")]
+Count = Annotated[int, msgspec.Meta(ge=1, le=10**9, description="it must be at least 1")]
+Many = Annotated[int, msgspec.Meta(ge=0, le=10**9, description="it must not be negative")]
+Parallel = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be at least 1, and at most 1024")]
+Workers = Annotated[int, msgspec.Meta(ge=0, le=1024, description="it must not be negative, and at most 1024")]
+Side = Annotated[int, msgspec.Meta(ge=8, le=4096, description="it must be from 8 to 4096 pixels")]
+Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="it must be a share from 0 to below 1")]
+WholeShare = Annotated[float, msgspec.Meta(ge=0, le=1, description="it must be a share from 0 to 1")]
+OpenShare = Annotated[float, msgspec.Meta(gt=0, lt=1, description="it must be a share between 0 and 1")]
+Decay = Annotated[float, msgspec.Meta(ge=0, lt=1, description="it must be a decay from 0 to below 1")]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e30, description="it must be above 0")]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e30, description="it must not be negative")]
+Number = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30, description="it must be a number")]
+# fmt: on
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", tuple: "a list of texts"}
+
+
+def checked(options: Any) -> None:
+    """Check every field of a dataclass against its type hint, and convert what fits: a str to a Path, a list to a tuple.
+
+    Raises ConfigError, from the command line and from Python alike.
+    """
+    for name, hint in _hints(type(options)).items():
+        value = fitting(name, getattr(options, name), hint)
+        object.__setattr__(options, name, value)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def fitting(name: str, value: Any, hint: Any) -> Any:
+    """The value of an option as its type wants it. Raises ConfigError that says what it takes."""
+    plain = value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
+    if isinstance(plain, str | Path) and "\0" in str(plain):
+        raise ConfigError(f"`{name}` holds a NUL character: remove it")
+    try:
+        return msgspec.convert(plain, hint, dec_hook=_from_text)
+    except msgspec.ValidationError:
+        raise ConfigError(f"`{name}` is {value!r}: {_rule(value, hint)}") from None
+
+
+def _from_text(kind: type[Any], value: Any) -> Any:
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    raise msgspec.ValidationError("not a path")
+
+
+def _rule(value: Any, hint: Any) -> str:
+    """What an option of this type takes: `it must be at least 1`, `it takes a whole number`, `did you mean adamw?`."""
+    parts = [part for part in _parts(hint) if part is not type(None)]
+    for part in parts:
+        if get_origin(part) is Literal:
+            return suggestion(str(value), get_args(part))
+        kind, rules = (get_args(part)[0], get_args(part)[1:]) if get_origin(part) is Annotated else (part, ())
+        kind = get_origin(kind) or kind
+        of_kind = isinstance(value, kind) or (kind is float and isinstance(value, int))
+        if of_kind and (said := [r.description for r in rules if isinstance(r, msgspec.Meta) and r.description]):
+            return str(said[0])
+    kinds = [get_args(part)[0] if get_origin(part) is Annotated else get_origin(part) or part for part in parts]
+    return f"it takes {' or '.join(WORDS.get(kind, 'another type') for kind in kinds)}"
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The members of a union; of any other type, itself."""
+    if get_origin(hint) in (Annotated, Literal, tuple) or not get_args(hint):
+        return (hint,)
+    return get_args(hint)
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def read_bytes(path: Path, limit: int = TEXT_BYTES, error: type[LHTError] = DataError) -> bytes:
+    """The content of a regular file. Raises `error` for pipes, devices and folders, and above `limit` bytes."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise error(f"{path}: is {_what(about.st_mode)}, not a file")
+    if about.st_size > limit:
+        raise error(f"{path}: has {about.st_size:,} bytes; the most that is read is {limit:,}")
+    return path.read_bytes()
+
+
+def _what(mode: int) -> str:
+    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+    return next((name for test, name in kinds.items() if test(mode)), "a device")
+
+
+def read_text(path: Path, limit: int = TEXT_BYTES, error: type[LHTError] = DataError) -> str:
+    """The text of a regular file in UTF-8, with or without a byte order mark."""
+    return as_text(read_bytes(path, limit, error), str(path), error)
+
+
+def as_text(data: bytes, source: str, error: type[LHTError] = DataError) -> str:
+    """Bytes as UTF-8 text. Raises `error` that says on which line it is not."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        raise error(f"{source} line {line}: is not UTF-8 (byte 0x{data[fault.start]:02x}); save it as UTF-8") from None
+
+
+def read_json(path: Path, kind: type[T], error: type[LHTError] = DataError) -> T:
+    """A JSON file, decoded into a schema: a msgspec.Struct, a dataclass or a plain type."""
+    return from_json(read_bytes(path, error=error), kind, str(path), error)
+
+
+def from_json(data: bytes | str, kind: type[T], source: str, error: type[LHTError] = DataError) -> T:
+    """JSON text, decoded into a schema. Raises `error` that names the source and the field."""
+    text = as_text(data, source, error) if isinstance(data, bytes) else data
+    try:
+        content = msgspec.json.decode(text)
+    except RecursionError:
+        raise error(f"{source}: is nested too deeply; {DEPTH} levels are the most that is read") from None
+    except (msgspec.DecodeError, UnicodeEncodeError) as fault:
+        raise error(f"{source}: is not valid JSON ({str(fault).removeprefix('JSON is malformed: ')})") from None
+    return fit(content, kind, source, error)
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML: no tags, and no aliases, which can make a small file endless."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not read; write the value again", mark)
+        return super().compose_node(parent, index)
+
+
+def read_yaml(path: Path, kind: type[T], error: type[LHTError] = DataError) -> T:
+    """A YAML file without tags and aliases, decoded into a schema."""
+    return from_yaml(read_text(path, error=error), kind, str(path), error)
+
+
+def from_yaml(text: str, kind: type[T], source: str, error: type[LHTError] = DataError) -> T:
+    """YAML text without tags and aliases, decoded into a schema. Raises `error` that names the source and the line or field."""
+    try:
+        content = yaml.load(text, _Loader)
+    except RecursionError:
+        raise error(f"{source}: is nested too deeply; {DEPTH} levels are the most that is read") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as fault:
+        mark = getattr(fault, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        raise error(
+            f"{source}{where}: is not valid YAML ({getattr(fault, 'problem', None) or str(fault).splitlines()[0]})"
+        ) from None
+    return fit(content, kind, source, error)
+
+
+def fit(content: Any, kind: type[T], source: str, error: type[LHTError] = DataError) -> T:
+    """Plain content as a schema wants it. Raises `error` that names the source and the field."""
+    if depth(content) > DEPTH:
+        raise error(f"{source}: is nested too deeply; {DEPTH} levels are the most that is read")
+    try:
+        return msgspec.convert(content, kind, dec_hook=_from_text)
+    except msgspec.ValidationError as fault:
+        what, _, where = str(fault).partition(" - at ")
+        field = where.strip("`").removeprefix("$").removeprefix(".")
+        what = what.replace("`", "").replace("Expected", "expected", 1).replace("Object", "it", 1)
+        raise error(f"{source}: {f'{field}: ' if field else ''}{what}") from None
+
+
+def depth(content: Any) -> int:
+    """How deep lists and mappings are nested, counted level by level and not further than needed."""
+    found, level = 0, [content]
+    while level and found <= DEPTH:
+        level = [inner for value in level for inner in _inside(value)]
+        found += bool(level)
+    return found
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+# ---- the disk ------------------------------------------------------------------------------------------------------
+
+REASONS = {
+    errno.ENOSPC: "the disk is full; free some space, then run the same command again",
+    errno.EDQUOT: "your quota on this disk is used up; free some space, then run the same command again",
+    errno.EFBIG: "the file would be larger than this system allows",
+    errno.EROFS: "the disk is read-only; choose another place",
+    errno.EACCES: "no permission; ask for access, or choose another place",
+    errno.EPERM: "no permission; ask for access, or choose another place",
+    errno.ENAMETOOLONG: "the name is too long for this disk; choose a shorter one",
+    errno.ENOENT: "no such file or folder",
+    errno.EISDIR: "is a folder, not a file",
+    errno.ENOTDIR: "a part of this path is a file, not a folder",
+    errno.EEXIST: "exists already; choose another name",
+    errno.ENOTEMPTY: "is not empty; choose another place",
+    errno.ELOOP: "links point at each other in a circle",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n), or use fewer `workers`",
+    errno.ENFILE: "too many files are open on this machine",
+    errno.EIO: "the disk reports an error",
+    errno.EXDEV: "lies on another disk",
+    errno.ENOMEM: "there is not enough memory",
+}
+
+
+def sentence(fault: OSError) -> str:
+    """What went wrong with a file or with the network, in one sentence.
+
+    >>> sentence(OSError(errno.ENOSPC, "", "runs/a/model.safetensors"))
+    'runs/a/model.safetensors: the disk is full; free some space, then run the same command again'
+    """
+    reason = REASONS.get(fault.errno or 0) or (fault.strerror or str(fault) or type(fault).__name__).lower()
+    where = fault.filename2 or fault.filename
+    return f"{os.fsdecode(where)}: {reason}" if isinstance(where, str | bytes | Path) else reason
