@@ -56,7 +56,8 @@ def checked(options: Any) -> None:
 
     Raises ConfigError, from the command line and from Python alike.
     """
-    for name, hint in _hints(type(options)).items():
+    kind: Any = type(options)
+    for name, hint in _hints(kind).items():
         value = fitting(name, getattr(options, name), hint)
         object.__setattr__(options, name, value)
 
