@@ -4,6 +4,7 @@ from torchlht.answer.exported.write import export as export
 from torchlht.answer.model import Model as Model
 from torchlht.answer.model import load as load
 from torchlht.answer.named import Answer as Answer
+from torchlht.answer.table import Answers as Answers
 from torchlht.data.samples import Mask as Mask
 from torchlht.data.samples import Samples as Samples
 from torchlht.data.samples import read_data as read_data
@@ -26,8 +27,9 @@ from torchlht.hierarchy.tree import Hierarchy as Hierarchy
 from torchlht.lab.comparison.grid import compare as compare
 from torchlht.lab.options import CompareArgs as CompareArgs
 from torchlht.learn.options import TrainArgs as TrainArgs
+from torchlht.learn.trained import Trained as Trained
+from torchlht.learn.trained import train as train
 from torchlht.learn.training import calibrate as calibrate
-from torchlht.learn.training import train as train
 from torchlht.measure.evaluation import evaluate as evaluate
 from torchlht.measure.metrics import HierarchyMetrics as HierarchyMetrics
 from torchlht.show.page import report as report

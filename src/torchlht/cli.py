@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import tyro
 
+import torchlht
 from torchlht import commands, console
 from torchlht.commands.base import COMMANDS, Group
 from torchlht.doors import sentence
@@ -125,6 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
+        return
+    if arguments[0] in ("-V", "--version"):
+        print(f"torchlht {torchlht.__version__}")
         return
     try:
         name, rest = find_command(arguments)

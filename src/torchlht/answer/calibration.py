@@ -79,6 +79,10 @@ class Calibration:
     risks: dict[str, RiskCurve] = field(default_factory=dict)
     source: str = ""
 
+    def __repr__(self) -> str:
+        temperatures = ", ".join(f"{value:.2f}" for value in self.temperatures)
+        return f"Calibration(temperatures, fine first: {temperatures}; from {max(self.samples)} samples)"
+
     def apply(self, prediction: Prediction) -> Prediction:
         """The prediction with calibrated probabilities, without transitions, which belong to the uncalibrated ones."""
         levels = zip(prediction.log_probs, self.temperatures, self.kinds, strict=True)

@@ -36,8 +36,10 @@ from torchlht.answer.asking import device_of, evaluating, over
 from torchlht.answer.backbones import Backbone, create_backbone, prefer_cache_when_offline
 from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.named import Named, Restriction, Wanted, name_all
+from torchlht.answer.named import Restriction, Wanted, name_all
+from torchlht.answer.table import Answers
 from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
+from torchlht.data.inputs import feature_rows, pictures_of
 from torchlht.data.pictures import Picture, Problem
 from torchlht.errors import DataError, RunError
 from torchlht.files import replacing, write_json, write_text, write_yaml
@@ -87,11 +89,12 @@ class Predictor(ABC):
         exclude: Sequence[str] = (),
         batch_size: int = 64,
         unreadable: list[Problem] | None = None,
-    ) -> list[Named]:
+    ) -> Answers:
         """Named labels with probabilities at every level, calibrated if the model is.
 
         Args:
-            inputs: one picture (path or PIL) or several; or, for a model on features, an (N, d) array.
+            inputs: one picture (path or PIL) or several, folders, patterns, tables; for a model on features, an (N, d) array
+                or .npz files with an array `x`.
             top: how many candidates per level.
             rule: how answers are chosen; see `torchlht.heads.prediction`.
             only: classes at any level; all others are ruled out.
@@ -104,7 +107,7 @@ class Predictor(ABC):
         """
         restriction = Restriction.parse(self.hierarchy, only, exclude)
         names, data = self._inputs(inputs, unreadable)
-        found: list[Named] = []
+        found = Answers()
         for _, said, at in () if not len(data) else over(None, data, self.look, batch_size=batch_size):
             decided = self.decided(said, rule, restriction)
             found += name_all(
@@ -139,9 +142,12 @@ class Predictor(ABC):
             if x.dim() != 2 or x.shape[1] != self.in_features:
                 raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {self.in_features})")
             return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
-        if self.preprocess is None:
-            raise DataError("this model takes features: pass an (N, d) array (on the command line, an .npz with 'x')")
         several: list[Any] = [inputs] if isinstance(inputs, str | Path | Picture | Image.Image) else list(inputs)
+        if self.preprocess is None:
+            if not several or not all(isinstance(one, str | Path) for one in several):
+                raise DataError("this model takes features: pass an (N, d) array, or an .npz with an array 'x'")
+            return self._inputs(np.concatenate([feature_rows(one) for one in several]), unreadable)
+        several = [picture for one in several for picture in (pictures_of(one) if isinstance(one, str | Path) else [one])]
         names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
         data = ImageSet(several, torch.arange(len(several)).unsqueeze(1), self.preprocess)
         data.in_memory, data.unreadable = False, unreadable  # each picture is seen once
@@ -197,6 +203,12 @@ class Model(nn.Module, Predictor):
     def part_for(self, *, features: bool) -> nn.Module:
         """The part that takes these samples: the method alone, if they are features and the backbone takes pictures."""
         return self.method if features and self.preprocess is not None else self
+
+    def __repr__(self) -> str:
+        """One line; `torch.nn.Module.__repr__(model)` lists the layers."""
+        takes = f"features of width {self.in_features}" if self.preprocess is None else f"pictures by {self.backbone.name}"
+        calibrated = "calibrated" if self.calibration else "not calibrated"
+        return f"Model({self.method.name} on {takes}: {self.hierarchy.describe()}; {calibrated})"
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,9 @@ class LevelAnswer:
     beside: tuple[Candidate, ...] = ()
     below: tuple[Candidate, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"LevelAnswer({self.label!r}, level={self.level!r}, probability={self.probability:.3g})"
+
     @property
     def label(self) -> str:
         """The answer; usually the most probable class."""
@@ -141,6 +144,14 @@ class Named:
 
     def __str__(self) -> str:
         return " › ".join(f"{answer.label} {answer.probability:.0%}" for answer in self.levels)
+
+    def __repr__(self) -> str:
+        return f"Named({self.source!r}: {self})"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The answer at each level by the level's name, coarse → fine: {"order": "Songbirds", "family": "Finches"}."""
+        return {answer.level: answer.label for answer in self.levels}
 
     def answer(self, *, confidence: float | None = None, risk: float | None = None, strict: bool = False) -> Answer:
         """The deepest answer that is sure enough; without arguments, the finest one.

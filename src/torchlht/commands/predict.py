@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import glob
 import json
 import os
 import sys
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from torchlht.answer.model import Predictor
     from torchlht.answer.named import Answer, Candidate, Named, Wanted
-    from torchlht.data.pictures import Picture, Problem
+    from torchlht.data.pictures import Problem
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def run_predict(args: PredictArgs) -> None:
     Several processes share the work; the first one prints.
     """
     from torchlht.answer.named import wanted
-    from torchlht.data.sources.embeddings import read_features
+    from torchlht.data.inputs import expand, feature_rows
 
     processes = Processes.here(args.accelerator)
     model = load_predictor(args.run).on(processes.device)
@@ -88,7 +87,7 @@ def run_predict(args: PredictArgs) -> None:
     if asked.promise is None and not restricted:
         asked = model.wanted  # an exported model may carry its own threshold
     if model.preprocess is None:
-        files: list[Any] = [read_features(Path(str(file)))[: args.limit] for file in expand(args.inputs, want_images=False)]
+        files: list[Any] = [feature_rows(file)[: args.limit] for file in expand(args.inputs, want_images=False)]
     else:
         files = [expand(args.inputs, want_images=True)[: args.limit]]
     blocks = [(one[i : i + BATCH], i) for one in files for i in range(0, len(one), BATCH)]
@@ -149,7 +148,7 @@ def predict_blocks(
     mine: list[tuple[list[Named], list[Problem]]] = []
     for inputs, first in blocks[processes.rank :: processes.count]:
         unreadable: list[Problem] = []
-        answers = model.predict(inputs, batch_size=BATCH, unreadable=unreadable, **how)
+        answers: list[Named] = model.predict(inputs, batch_size=BATCH, unreadable=unreadable, **how)
         if model.preprocess is None:
             answers = [dataclasses.replace(named, source=f"row {first + i}") for i, named in enumerate(answers)]
         mine.append((answers, unreadable))
@@ -164,48 +163,6 @@ def load_predictor(name: str) -> Predictor:
     from torchlht.answer.model import Model
 
     return read_exported(name) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
-
-
-def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
-    """The pictures, or files of features, that paths, folders, patterns and datasets name, in order."""
-    from torchlht.data.pictures import as_place, is_image, picture_at
-
-    if not inputs:
-        raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
-    files: list[Picture] = []
-    for name in inputs:
-        path, picture = as_place(name), picture_at(name)
-        if want_images and is_image(path) and picture.state():
-            found = [picture]
-        elif want_images and is_dataset(name, path):
-            found = test_pictures(name)
-        elif path.is_dir():
-            inside = (p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
-            found = [picture_at(p) for p in sorted(inside)]
-        else:
-            matching = glob.glob(name, recursive=True)  # noqa: PTH207 - absolute patterns, too
-            found = [picture] if picture.state() else [picture_at(p) for p in sorted(map(Path, matching))]
-        if not found:
-            raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
-        files += found
-    return files
-
-
-def is_dataset(name: str, path: Path) -> bool:
-    """Whether a name stands for data with test pictures: one known by name, a table, shards."""
-    from torchlht.data.samples import is_known, source_of
-
-    source = source_of(path)
-    return is_known(name) or (source is not None and source.name not in ("folder", "embeddings"))
-
-
-def test_pictures(name: str) -> list[Picture]:
-    """The test pictures of a dataset, or all of them when it has no test part."""
-    from torchlht.data.samples import read_data
-
-    samples = read_data(name)
-    chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
-    return [samples.images[i] for i in chosen] if samples.images else []
 
 
 # ---- printing ------------------------------------------------------------------------------------------------------

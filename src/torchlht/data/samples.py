@@ -59,6 +59,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def __repr__(self) -> str:
+        kind = "features" if self.images is None else "pictures"
+        return f"Samples({self.name!r}, {len(self):,} {kind}, {self.hierarchy.describe()})"
+
     def index(self, split: str) -> Ints:
         """Positions of the samples of a split, ascending."""
         return np.flatnonzero(self.split == split)

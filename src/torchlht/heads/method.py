@@ -168,6 +168,10 @@ class Method(nn.Module):
         for k, parents in enumerate(hierarchy.parents):
             self.register_buffer(f"parents_{k}", torch.from_numpy(parents.copy()), persistent=False)
 
+    def __repr__(self) -> str:
+        """One line; `torch.nn.Module.__repr__(method)` lists the layers."""
+        return f"{type(self).__name__}({self.in_features} features → {self.hierarchy.describe()})"
+
     def parents(self, level: int) -> Tensor:
         """(C_k,) the parent, one level up, of each class of a level; on the method's device."""
         return self.get_buffer(f"parents_{level}")

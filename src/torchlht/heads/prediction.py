@@ -40,6 +40,10 @@ class Prediction:
     scores: Tensor | None = None
     sigmoid: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        classes = ", ".join(str(log_p.shape[1]) for log_p in self.log_probs)
+        return f"{type(self).__name__}({len(self.log_probs[0])} samples; classes, fine first: {classes})"
+
     def probs(self, level: int) -> Tensor:
         """(B, C_k) probabilities at a level, 0 = finest."""
         return self.log_probs[level].exp()

@@ -82,6 +82,10 @@ class Exported(Predictor):
         """Width of the features it takes."""
         return self._width
 
+    def __repr__(self) -> str:
+        takes = f"features of width {self._width}" if self.preprocess is None else "pictures"
+        return f"{type(self).__name__}({self.metadata.get('method')} on {takes}: {self._tree.describe()})"
+
     @abstractmethod
     def run(self, x: Tensor) -> Sequence[Tensor]:
         """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first."""

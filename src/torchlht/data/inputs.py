@@ -1,0 +1,69 @@
+"""What to predict, as people name it: pictures, folders, patterns, tables, shards, files of features."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchlht.data.pictures import Picture, as_place, is_image, picture_at
+from torchlht.data.samples import is_known, read_data, source_of
+from torchlht.data.sources.embeddings import read_features
+from torchlht.errors import DataError
+
+
+def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
+    """The pictures, or files of features, that paths, folders, patterns and datasets name, in order."""
+    if not inputs:
+        raise DataError("nothing to predict: lht predict RUN FILE…, with pictures, folders or patterns")
+    files: list[Picture] = []
+    for name in inputs:
+        path, picture = as_place(name), picture_at(name)
+        if want_images and is_image(path) and picture.state():
+            found = [picture]
+        elif want_images and is_dataset(name, path):
+            found = test_pictures(name)
+        elif path.is_dir():
+            inside = (p for p in path.rglob("*") if p.is_file() and (is_image(p) if want_images else p.suffix == ".npz"))
+            found = [picture_at(p) for p in sorted(inside)]
+        else:
+            matching = glob.glob(name, recursive=True)  # noqa: PTH207 - absolute patterns, too
+            found = [picture] if picture.state() else [picture_at(p) for p in sorted(map(Path, matching))]
+        if not found:
+            raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
+        files += found
+    return files
+
+
+def pictures_of(name: str | Path) -> list[str | Path | Picture]:
+    """The pictures that a folder, pattern or dataset stands for; the name of a picture stands for itself."""
+    path = as_place(name)
+    pattern = glob.has_magic(str(name)) and not path.exists()
+    return [name] if is_image(path) and not pattern and not path.is_dir() else [*expand([str(name)], want_images=True)]
+
+
+def is_dataset(name: str, path: Path) -> bool:
+    """Whether a name stands for data with test pictures: one known by name, a table, shards."""
+    source = source_of(path)
+    return is_known(name) or (source is not None and source.name not in ("folder", "embeddings"))
+
+
+def test_pictures(name: str) -> list[Picture]:
+    """The test pictures of a dataset, or all of them when it has no test part."""
+    samples = read_data(name)
+    chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
+    return [samples.images[i] for i in chosen] if samples.images else []
+
+
+def feature_rows(file: Picture | Path | str) -> NDArray[np.float32]:
+    """The features in an .npz, one row per sample. Raises DataError, also for a picture."""
+    path = Path(str(file))
+    if is_image(path):
+        raise DataError(
+            f"{path} is a picture, but this model takes features: pass an .npz with an array 'x', made by the network "
+            "that made the training features, or train a model on pictures"
+        )
+    return read_features(path)

@@ -1,0 +1,112 @@
+"""`train` for Python, and `Trained`: a finished run with its results and its model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torchlht.answer.model import Inputs, Model, load, read_metrics
+from torchlht.answer.table import Answers
+from torchlht.errors import ConfigError, suggestion
+from torchlht.heads.method import options_of
+from torchlht.learn import training
+from torchlht.learn.options import TrainArgs, preset
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trained(os.PathLike[str]):
+    """A finished run.
+
+        >>> run = torchlht.train("birds.csv", backbone="efficientnet_lite0", freeze=True)
+        >>> run
+        Trained('runs/birds-lht-s0': order 98.2, family 88.6, species 51.6)
+        >>> run.predict("beach.jpg")[0].names
+        {'order': 'Charadriiformes', 'family': 'Laridae', 'species': 'Ivory Gull'}
+
+    Attributes:
+        path: its run directory. The run itself can be used wherever a path can.
+    """
+
+    path: Path
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Everything that was measured on the test samples: the content of metrics.json."""
+        return read_metrics(self.path)
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """The accuracy on the test samples at each level, coarse → fine; empty when nothing was tested."""
+        return {level["name"]: level["accuracy"] for level in self.metrics.get("levels", ())}
+
+    @cached_property
+    def model(self) -> Model:
+        """The trained model."""
+        return load(self.path)
+
+    def predict(self, inputs: Inputs, **how: Any) -> Answers:
+        """See `Model.predict`."""
+        return self.model.predict(inputs, **how)
+
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name} {100 * (value or 0):.1f}" for name, value in self.accuracy.items())
+        return f"Trained({str(self.path)!r}: {figures or 'not tested'})"
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, os.PathLike) and Path(other) == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def __getattr__(self, name: str) -> Any:
+        """What a path can do: `train` once returned only the path."""
+        if name.startswith("_") or name == "path":
+            raise AttributeError(name)
+        return getattr(self.path, name)
+
+
+def train(data: str | Path | TrainArgs = "", **options: Any) -> Trained:
+    """Train, measure on the test samples and save everything in a run directory.
+
+    >>> run = train("birds.csv", method="lht", backbone="resnet50", gamma=1, out="runs/birds")
+
+    Args:
+        data: a folder, a table, an .npz or anything else that `lht train` takes; or all options as a `TrainArgs`.
+        options: the options of `lht train` (dashes are underscores), and those of the method.
+
+    Raises:
+        LHTError: if the options or the data are wrong, before anything is written.
+    """
+    if isinstance(data, TrainArgs):
+        return Trained(training.train(dataclasses.replace(data, **options)))
+    return Trained(training.train(train_args(str(data), options)))
+
+
+def train_args(data: str, options: dict[str, Any]) -> TrainArgs:
+    """Keywords as options of a run; those that belong to the method become `option`."""
+    known = {field.name for field in dataclasses.fields(TrainArgs)}
+    of_method = options_of(options.get("method", "lht"))
+    if unknown := [name for name in options if name not in known and name not in of_method]:
+        raise ConfigError(f"`{unknown[0]}` is no option: {suggestion(unknown[0], [*sorted(known), *of_method])}")
+    own = {name: value for name, value in options.items() if name in known}
+    given = own.pop("option", {})
+    pairs = dict(pair.partition("=")[::2] for pair in given) if not isinstance(given, dict) else given
+    pairs = {**pairs, **{name: value for name, value in options.items() if name not in known}}
+    if not isinstance(own.get("levels") or "", str):
+        own["levels"] = ",".join(own["levels"])
+    return TrainArgs.from_dict(
+        {"data": data, "option": [f"{n}={v}" for n, v in pairs.items()], **preset(own.get("preset", "default")), **own}
+    )
