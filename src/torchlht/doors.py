@@ -39,6 +39,7 @@ Many = Annotated[int, msgspec.Meta(ge=0, le=10**9, description="it must not be n
 Parallel = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be at least 1, and at most 1024")]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=1024, description="it must not be negative, and at most 1024")]
 Side = Annotated[int, msgspec.Meta(ge=8, le=4096, description="it must be from 8 to 4096 pixels")]
+Width = Annotated[int, msgspec.Meta(ge=1, le=2**16, description="it must be from 1 to 65536")]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="it must be a share from 0 to below 1")]
 WholeShare = Annotated[float, msgspec.Meta(ge=0, le=1, description="it must be a share from 0 to 1")]
 OpenShare = Annotated[float, msgspec.Meta(gt=0, lt=1, description="it must be a share between 0 and 1")]
@@ -76,7 +77,7 @@ def fitting(name: str, value: Any, hint: Any) -> Any:
     try:
         return msgspec.convert(plain, hint, dec_hook=_from_text)
     except msgspec.ValidationError:
-        raise ConfigError(f"`{name}` is {value!r}: {_rule(value, hint)}") from None
+        raise ConfigError(_refusal(name, value, hint)) from None
 
 
 def _from_text(kind: type[Any], value: Any) -> Any:
@@ -85,19 +86,19 @@ def _from_text(kind: type[Any], value: Any) -> Any:
     raise msgspec.ValidationError("not a path")
 
 
-def _rule(value: Any, hint: Any) -> str:
-    """What an option of this type takes: `it must be at least 1`, `it takes a whole number`, `did you mean adamw?`."""
+def _refusal(name: str, value: Any, hint: Any) -> str:
+    """What an option of this type takes: it must be at least 1; it takes a whole number; did you mean adamw?"""
     parts = [part for part in _parts(hint) if part is not type(None)]
     for part in parts:
         if get_origin(part) is Literal:
-            return suggestion(str(value), get_args(part))
+            return f"unknown `{name}` {value!r}: {suggestion(str(value), get_args(part))}"
         kind, rules = (get_args(part)[0], get_args(part)[1:]) if get_origin(part) is Annotated else (part, ())
         kind = get_origin(kind) or kind
         of_kind = isinstance(value, kind) or (kind is float and isinstance(value, int))
         if of_kind and (said := [r.description for r in rules if isinstance(r, msgspec.Meta) and r.description]):
-            return str(said[0])
+            return f"`{name}` is {value!r}: {said[0]}"
     kinds = [get_args(part)[0] if get_origin(part) is Annotated else get_origin(part) or part for part in parts]
-    return f"it takes {' or '.join(WORDS.get(kind, 'another type') for kind in kinds)}"
+    return f"`{name}` is {value!r}: it takes {' or '.join(WORDS.get(kind, 'another type') for kind in kinds)}"
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

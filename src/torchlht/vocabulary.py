@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args, get_origin
 
-from torchlht.errors import ConfigError, suggestion
+from torchlht.doors import fitting
+from torchlht.errors import ConfigError
 
 Features = Literal["shared", "split"]
 Reduction = Literal["per_level_mean", "per_sample"]
@@ -33,21 +34,13 @@ def kind_of(hint: Any) -> tuple[Any, bool]:
     return next(kind for kind in get_args(hint) if kind is not type(None)), True
 
 
-def check_word(name: str, value: Any, hint: Any) -> None:
-    """Raise ConfigError, with the nearest word, if the hint is a Literal and `value` is not one of its words."""
-    kind, optional = kind_of(hint)
-    if get_origin(kind) is Literal and value not in get_args(kind) and not (optional and value is None):
-        raise ConfigError(f"unknown {name} {value!r}: {suggestion(str(value), get_args(kind))}")
-
-
 def parse_value(name: str, of: str, text: str, hint: Any) -> Any:
     """Parse the value of option `name` of `of` by its type hint; `none` if the hint allows it. Raises ConfigError."""
     kind, optional = kind_of(hint)
     if optional and text.lower() == "none":
         return None
     if get_origin(kind) is Literal:
-        check_word(name, text, kind)
-        return text
+        return fitting(name, text, kind)
     try:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):

@@ -588,10 +588,10 @@ def test_a_split_level_reads_its_own_part_only(name, features):
         ("kt", {"start": "idenity"}, "idenity.*did you mean identity"),
         ("sgm", {"penalty": -0.1}, "penalty is -0.1.*negative"),
         ("hmcn", {"activation": "sigmod"}, "sigmod.*did you mean sigmoid"),
-        ("hmcn", {"mix": 1.0}, "mix 1.0"),
-        ("hmcn", {"mix": 0.0}, "mix 0.0"),
-        ("hmcn", {"dropout": 1.0}, "dropout 1.0"),
-        ("hmcn", {"violation_weight": -0.1}, "violation_weight -0.1"),
+        ("hmcn", {"mix": 1.0}, "mix is 1.0"),
+        ("hmcn", {"mix": 0.0}, "mix is 0.0"),
+        ("hmcn", {"dropout": 1.0}, "dropout is 1.0"),
+        ("hmcn", {"violation_weight": -0.1}, "violation_weight is -0.1"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_with_what_to_do(name, options, message):

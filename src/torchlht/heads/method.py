@@ -22,12 +22,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchlht.doors import Share, fitting
 from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.prediction import Prediction, masked_cross_entropy, own_choice
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.processes import summed, world
-from torchlht.vocabulary import Features, Reduction, check_word, kind_of, parse_value
+from torchlht.vocabulary import Features, Reduction, kind_of, parse_value
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -155,10 +156,10 @@ class Method(nn.Module):
     """The rule of `heads.prediction` by which it answers; unless it is argmax, `forward` applies it with `choose`."""
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Check options that must be one of a few words. Raises ConfigError for another word."""
-        hints = get_type_hints(cls.__init__)
-        for name, value in options.items():
-            check_word(name, value, hints.get(name))
+        """Check options against their type hints. Raises ConfigError for what does not fit."""
+        hints = get_type_hints(cls.__init__, include_extras=True)
+        for name in options.keys() & hints.keys():
+            fitting(name, options[name], hints[name])
         return super().__new__(cls)
 
     def __init__(self, in_features: int, hierarchy: Hierarchy, *, reduction: Reduction = "per_level_mean") -> None:
@@ -408,7 +409,7 @@ def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: 
     return method
 
 
-def regularise(method: Method, *, input_dropout: float = 0.0, cosine: bool = False) -> None:
+def regularise(method: Method, *, input_dropout: Share = 0.0, cosine: bool = False) -> None:
     """Options of every method that is trained by steps.
 
     Args:
@@ -416,8 +417,7 @@ def regularise(method: Method, *, input_dropout: float = 0.0, cosine: bool = Fal
         input_dropout: share of the features dropped in training, from 0 to below 1.
         cosine: classify by the cosine between features and class weights, times a learned scale.
     """
-    if not 0 <= input_dropout < 1:
-        raise ConfigError(f"input_dropout is {input_dropout}: it must be a share from 0 to below 1")
+    fitting("input_dropout", input_dropout, Share)
     classifiers = [module for module in method.modules() if isinstance(module, Classifier)]
     if input_dropout and not method.can_drop:
         raise ConfigError(f"method {method.name} has no neck for input dropout; leave input_dropout at 0")

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchlht.doors import Width
 from torchlht.heads.method import Classifier, Method, Neck, register, start_rare
 from torchlht.heads.prediction import Prediction, masked_binary_cross_entropy
 from torchlht.heads.transition.core import widened
@@ -57,7 +58,7 @@ class CHMCNN(Method):
         *,
         mil: bool = False,
         drop_masked_samples: bool = False,
-        width: int = 600,
+        width: Width = 600,
     ) -> None:
         super().__init__(in_features, hierarchy)
         self.mil, self.drop_masked_samples = mil, drop_masked_samples

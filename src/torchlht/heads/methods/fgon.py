@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchlht.doors import Width
 from torchlht.heads.method import Classifier, Method, Neck, register
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import widened
@@ -28,7 +29,7 @@ class FGoN(Method):
     """
 
     def __init__(
-        self, in_features: int, hierarchy: Hierarchy, *, width: int = 600, reduction: Reduction = "per_level_mean"
+        self, in_features: int, hierarchy: Hierarchy, *, width: Width = 600, reduction: Reduction = "per_level_mean"
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
         self.neck = Neck(in_features, len(hierarchy), features="split", width=width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from torchlht.doors import Width
 from torchlht.heads.method import fine_only, register
 from torchlht.heads.methods.marginal import Marginal
 from torchlht.heads.prediction import Prediction, masked_cross_entropy
@@ -23,7 +24,7 @@ class Flat(Marginal):
     """
 
     def __init__(
-        self, in_features: int, hierarchy: Hierarchy, *, width: int = 600, reduction: Reduction = "per_level_mean"
+        self, in_features: int, hierarchy: Hierarchy, *, width: Width = 600, reduction: Reduction = "per_level_mean"
     ) -> None:
         super().__init__(in_features, hierarchy, width=width, reduction=reduction)
 

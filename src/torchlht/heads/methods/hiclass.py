@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchlht.doors import Count, Positive
 from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.heads.method import register
 from torchlht.heads.methods.logistic import NEVER, Logistic, own_threads, put, regression
@@ -34,7 +35,7 @@ class HiClass(Logistic):
     package: ClassVar[str] = "hiclass"
     rule: ClassVar[str] = "top_down"
 
-    def __init__(self, in_features: int, hierarchy: Hierarchy, *, C: float = 1.0, max_iter: int = 1000) -> None:
+    def __init__(self, in_features: int, hierarchy: Hierarchy, *, C: Positive = 1.0, max_iter: Count = 1000) -> None:
         super().__init__(in_features, hierarchy, C=C, max_iter=max_iter)
         if len(hierarchy) < 2:
             raise ConfigError("hiclass needs a hierarchy of at least two levels; use the method logistic")

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchlht.errors import ConfigError
+from torchlht.doors import NotNegative, OpenShare, Share, Width
 from torchlht.heads.method import BatchNorm, Classifier, Method, Neck, register, start_rare
 from torchlht.heads.prediction import Prediction, masked_binary_cross_entropy, masked_cross_entropy
 from torchlht.heads.transition.core import widened
@@ -61,16 +61,14 @@ class HMCN(Method):
         in_features: int,
         hierarchy: Hierarchy,
         *,
-        violation_weight: float = 0.1,
-        mix: float = 0.5,
+        violation_weight: NotNegative = 0.1,
+        mix: OpenShare = 0.5,
         activation: Activation = "sigmoid",
-        hidden: int = 384,
-        dropout: float = 0.0,
-        width: int = 600,
+        hidden: Width = 384,
+        dropout: Share = 0.0,
+        width: Width = 600,
     ) -> None:
         super().__init__(in_features, hierarchy)
-        if violation_weight < 0 or not 0 < mix < 1 or not 0 <= dropout < 1:
-            raise ConfigError(f"violation_weight {violation_weight}, mix {mix}, dropout {dropout}: from 0, inside 0…1, below 1")
         self.violation_weight, self.mix, self.activation = violation_weight, mix, activation
         self.neck = Neck(in_features, 1, width=width)
 

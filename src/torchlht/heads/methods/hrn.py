@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchlht.doors import Width
 from torchlht.heads.method import Classifier, Method, Neck, register
 from torchlht.heads.prediction import Prediction, masked_mean
 from torchlht.heads.transition.core import sum_children, widened
@@ -48,7 +49,7 @@ class HRN(Method):
         embedding: width of e_k.
     """
 
-    def __init__(self, in_features: int, hierarchy: Hierarchy, *, width: int = 600, embedding: int = 512) -> None:
+    def __init__(self, in_features: int, hierarchy: Hierarchy, *, width: Width = 600, embedding: Width = 512) -> None:
         super().__init__(in_features, hierarchy)
         self.branches = nn.ModuleList(
             nn.Sequential(Neck(in_features, 1, width=width).layers, nn.Linear(width, embedding)) for _ in hierarchy.sizes

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchlht.errors import ConfigError
+from torchlht.doors import NotNegative, Width
 from torchlht.heads.method import register
 from torchlht.heads.methods.marginal import Marginal
 from torchlht.heads.prediction import Prediction, masked_mean
@@ -43,13 +43,11 @@ class HXE(Marginal):
         in_features: int,
         hierarchy: Hierarchy,
         *,
-        alpha: float = 0.1,
-        width: int = 600,
+        alpha: NotNegative = 0.1,
+        width: Width = 600,
         reduction: Reduction = "per_level_mean",
     ) -> None:
         super().__init__(in_features, hierarchy, width=width, reduction=reduction)
-        if alpha < 0:
-            raise ConfigError(f"alpha is {alpha}: it must not be negative")
         depths = torch.arange(len(hierarchy), 0, -1)  # fine first; 1 just under the root
         weights = torch.softmax(-alpha * depths.double(), dim=0)
         self.weights: list[float] = (weights if reduction == "per_level_mean" else len(hierarchy) * weights).tolist()

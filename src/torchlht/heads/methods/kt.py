@@ -12,11 +12,13 @@ default the two upper layers start at the identity plus that noise: a coarse lev
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from torchlht.doors import Positive
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, register
 from torchlht.heads.prediction import Prediction, masked_cross_entropy
@@ -53,12 +55,10 @@ class KT(Method):
         *,
         level_weights: str = "",
         start: Start = "identity",
-        variance: float = 1e-8,
+        variance: Positive = 1e-8,
         reduction: Reduction = "per_level_mean",
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
-        if not variance > 0:
-            raise ConfigError(f"variance is {variance}: it must be above 0")
         self.level_weights = parse_weights(level_weights, len(hierarchy))
         sizes = hierarchy.sizes
         self.heads = nn.ModuleList(Classifier(in_features, size) for size in sizes)
@@ -103,6 +103,6 @@ def parse_weights(text: str, levels: int) -> list[float]:
         weights = [float(word) for word in text.split(",")] if text else [1.0] * levels
     except ValueError:
         raise ConfigError(f"level_weights is {text!r}: pass numbers, separated by commas") from None
-    if len(weights) != levels or min(weights) < 0:
+    if len(weights) != levels or not all(0 <= weight < math.inf for weight in weights):
         raise ConfigError(f"level_weights is {text!r}: pass one number for each of {levels} levels, fine first, none negative")
     return weights

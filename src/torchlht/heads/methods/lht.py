@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from torchlht.doors import NotNegative, Number, OpenShare, Width
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction, confusion, masked_cross_entropy
@@ -67,22 +68,19 @@ class LHTHead(Method):
         hierarchy: Hierarchy,
         *,
         features: Features = "shared",
-        width: int = 600,
+        width: Width = 600,
         reduction: Reduction = "per_level_mean",
         transition: TransitionName = "low_rank",
-        rank: int = 2,
-        gamma: float = 6.0,
+        rank: Width = 2,
+        gamma: Number = 6.0,
         bias: bool = True,
         confusion: Confusion = "entropy",
-        confusion_weight: float = 0.0,
+        confusion_weight: NotNegative = 0.0,
         form: Form = "auto",
-        columns: int = 64,
-        tail: float | None = None,
+        columns: Width = 64,
+        tail: OpenShare | None = None,
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
-        check_confusion(confusion_weight)
-        if columns < 1 or (tail is not None and not 0 < tail < 1):
-            raise ConfigError(f"columns is {columns} and tail {tail}: pass at least 1 column, and a mass between 0 and 1")
         if confusion_weight and transition == "fixed":
             raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
         self.confusion: Confusion = confusion
@@ -128,12 +126,6 @@ class LHTHead(Method):
             assert isinstance(step, TransitionNetwork)
             found |= {f"{name}_{level}": value for name, value in step.scalars().items()}
         return found
-
-
-def check_confusion(weight: float) -> None:
-    """Raise ConfigError for a negative weight of the confusion term."""
-    if weight < 0:
-        raise ConfigError(f"confusion weight is {weight}: it must not be negative")
 
 
 variant(

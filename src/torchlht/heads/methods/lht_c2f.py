@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from torchlht.doors import NotNegative, Number, Width
 from torchlht.heads.method import Classifier, Method, Neck, register
-from torchlht.heads.methods.lht import PAPER, check_confusion
+from torchlht.heads.methods.lht import PAPER
 from torchlht.heads.prediction import Prediction, confusion, masked_cross_entropy
 from torchlht.heads.transition.core import Transition, widened
 from torchlht.heads.transition.networks import create_transition
@@ -55,16 +56,15 @@ class LHTCoarseToFine(Method):
         hierarchy: Hierarchy,
         *,
         features: Features = "shared",
-        width: int = 600,
+        width: Width = 600,
         reduction: Reduction = "per_level_mean",
-        rank: int = 2,
-        gamma: float = 6.0,
+        rank: Width = 2,
+        gamma: Number = 6.0,
         bias: bool = True,
         confusion: Confusion = "entropy",
-        confusion_weight: float = 0.0,
+        confusion_weight: NotNegative = 0.0,
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
-        check_confusion(confusion_weight)
         self.confusion: Confusion = confusion
         self.confusion_weight = confusion_weight
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)

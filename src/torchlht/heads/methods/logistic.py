@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlht.errors import ConfigError, MissingExtraError
+from torchlht.doors import Count, Positive
+from torchlht.errors import MissingExtraError
 from torchlht.heads.method import Estimator, register
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import sum_children, widened
@@ -39,10 +40,8 @@ class Logistic(Estimator):
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, in_features: int, hierarchy: Hierarchy, *, C: float = 1.0, max_iter: int = 1000) -> None:
+    def __init__(self, in_features: int, hierarchy: Hierarchy, *, C: Positive = 1.0, max_iter: Count = 1000) -> None:
         super().__init__(in_features, hierarchy)
-        if C <= 0:
-            raise ConfigError(f"C is {C}: it must be above 0")
         self.C, self.max_iter = C, max_iter
         self.register_buffer("mean", torch.zeros(in_features))
         self.register_buffer("scale", torch.ones(in_features))

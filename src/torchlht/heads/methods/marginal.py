@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from torchlht.doors import Width
 from torchlht.heads.method import register
 from torchlht.heads.methods.lht import PAPER, LHTHead
 from torchlht.hierarchy.tree import Hierarchy
@@ -33,7 +34,7 @@ class Marginal(LHTHead):
         hierarchy: Hierarchy,
         *,
         features: Features = "shared",
-        width: int = 600,
+        width: Width = 600,
         reduction: Reduction = "per_level_mean",
     ) -> None:
         super().__init__(in_features, hierarchy, features=features, width=width, reduction=reduction, transition="fixed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchlht.doors import Width
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import widened
@@ -34,7 +35,7 @@ class MultiHead(Method):
         hierarchy: Hierarchy,
         *,
         features: Features = "shared",
-        width: int = 600,
+        width: Width = 600,
         reduction: Reduction = "per_level_mean",
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)

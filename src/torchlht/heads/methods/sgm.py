@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlht.errors import ConfigError
+from torchlht.doors import NotNegative
 from torchlht.heads.method import Classifier, Method, fine_only, register
 from torchlht.heads.prediction import Prediction, masked_mean
 from torchlht.heads.transition.core import sum_children, widened
@@ -48,11 +48,9 @@ class SGM(Method):
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"penalty": (0.005, 0.02)}
 
     def __init__(
-        self, in_features: int, hierarchy: Hierarchy, *, penalty: float = 0.005, reduction: Reduction = "per_level_mean"
+        self, in_features: int, hierarchy: Hierarchy, *, penalty: NotNegative = 0.005, reduction: Reduction = "per_level_mean"
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
-        if penalty < 0:
-            raise ConfigError(f"penalty is {penalty}: it must not be negative")
         self.penalty = penalty
         self.classifier = Classifier(in_features, hierarchy.sizes[0])
         nn.init.normal_(self.classifier.weight, std=0.01)  # all classes start alike, however large the features

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlht.errors import ConfigError
+from torchlht.doors import NotNegative, Width
 from torchlht.heads.method import fine_only, register
 from torchlht.heads.methods.marginal import Marginal
 from torchlht.heads.prediction import Prediction, masked_mean
@@ -48,14 +48,12 @@ class SoftLabels(Marginal):
         in_features: int,
         hierarchy: Hierarchy,
         *,
-        beta: float = 15.0,
+        beta: NotNegative = 15.0,
         soft_coarse: SoftCoarse = "off",
-        width: int = 600,
+        width: Width = 600,
         reduction: Reduction = "per_level_mean",
     ) -> None:
         super().__init__(in_features, hierarchy, width=width, reduction=reduction)
-        if beta < 0:
-            raise ConfigError(f"beta is {beta}: it must not be negative")
         self.beta, self.soft_coarse = beta, soft_coarse
         mass, entropy = soft_targets(hierarchy, beta)
         self.register_buffer("mass", torch.from_numpy(mass).float(), persistent=False)
