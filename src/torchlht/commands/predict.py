@@ -53,6 +53,8 @@ class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
     """Number of candidates per level."""
     limit: Count | None = None
     """Predict only the first inputs, this many."""
+    trust: bool = False
+    """Open an exported file even if it holds more than a network and plain values, and so may run code of whoever wrote it."""
 
     def only_names(self) -> list[str]:
         """`only` as a list."""
@@ -81,7 +83,7 @@ def run_predict(args: PredictArgs) -> None:
     from torchlht.data.inputs import expand, feature_rows
 
     processes = Processes.here(args.accelerator)
-    model = load_predictor(args.run).on(processes.device)
+    model = load_predictor(args.run, trust=args.trust).on(processes.device)
     restricted = bool(args.only or args.exclude)
     asked = wanted(args.confidence, args.risk, args.rule, model.calibration, restricted=restricted, strict=args.strict)
     if asked.promise is None and not restricted:
@@ -157,12 +159,12 @@ def predict_blocks(
     return [named for answers, _ in in_order for named in answers], [problem for _, some in in_order for problem in some]
 
 
-def load_predictor(name: str) -> Predictor:
-    """Load a run, or a file exported from one."""
+def load_predictor(name: str, *, trust: bool = False) -> Predictor:
+    """Load a run, or a file exported from one; `trust` is that of `read_exported`."""
     from torchlht.answer.exported.read import READERS, read_exported
     from torchlht.answer.model import Model
 
-    return read_exported(name) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
+    return read_exported(name, trust=trust) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
 
 
 # ---- printing ------------------------------------------------------------------------------------------------------

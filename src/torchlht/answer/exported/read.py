@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
+from torchlht.answer.exported.opening import ForeignError, plain_onnx, plain_program
 from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
 from torchlht.data.batches import Preprocess
@@ -104,8 +105,12 @@ class OnnxModel(Exported):
         self._session = session
 
     @classmethod
-    def read(cls, path: str | Path) -> OnnxModel:
+    def read(cls, path: str | Path, *, trust: bool = False) -> OnnxModel:
         """Open a file.
+
+        Args:
+            path: the file.
+            trust: open it even if it takes weights from other files, or uses operators that are not ONNX's own.
 
         Raises:
             RunError: when it does not exist, is not ONNX, or is not from `lht export`.
@@ -116,7 +121,10 @@ class OnnxModel(Exported):
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # fatal; errors are raised as well
         try:
-            session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            content = str(path) if trust else plain_onnx(path)
+            session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except ForeignError as error:
+            raise _distrusted(path, error) from error
         except Exception as error:  # its errors have no common base class
             raise RunError(f"{path}: not a readable ONNX file ({first_line(error)})") from error
         text = session.get_modelmeta().custom_metadata_map.get(KEY)
@@ -132,25 +140,32 @@ class OnnxModel(Exported):
 class TorchProgram(Exported):
     """A file written by `lht export --to torch`: a program of torch.export."""
 
-    def __init__(self, program: torch.export.ExportedProgram, metadata: dict[str, Any], source: str) -> None:
+    def __init__(self, module: torch.nn.Module, metadata: dict[str, Any], source: str) -> None:
         super().__init__(metadata, source)
-        self._module = program.module()
+        self._module = module
 
     @classmethod
-    def read(cls, path: str | Path) -> TorchProgram:
+    def read(cls, path: str | Path, *, trust: bool = False) -> TorchProgram:
         """Open a file.
 
+        Args:
+            path: the file.
+            trust: give it to torch.export.load as it is, which may run code of whoever wrote it.
+
         Raises:
-            RunError: when it does not exist, is not a program of torch.export, or is not from `lht export`.
+            RunError: when it does not exist, is not a program of torch.export, or is not from `lht export`; or when it holds
+                more than tensors, operators and plain values, and is not trusted.
         """
         _must_exist(path)
         metadata = parse(_kept(path), str(path))  # first: it tells whether lht export wrote the file
         try:
-            with quietly(), Path(path).open("rb") as file:
-                program = torch.export.load(file)
+            with quietly(), Path(path).open("rb") if trust else plain_program(path) as file:
+                module = torch.export.load(file).module()
+        except ForeignError as error:
+            raise _distrusted(path, error) from error
         except Exception as error:
             raise RunError(f"{path}: not a readable torch.export program ({first_line(error)})") from error
-        return cls(program, metadata, str(path))
+        return cls(module, metadata, str(path))
 
     def run(self, x: Tensor) -> Sequence[Tensor]:
         """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first."""
@@ -162,8 +177,12 @@ class TorchProgram(Exported):
 READERS: dict[str, type[OnnxModel] | type[TorchProgram]] = {".onnx": OnnxModel, ".pt2": TorchProgram}
 
 
-def read_exported(path: str | Path) -> Exported:
+def read_exported(path: str | Path, *, trust: bool = False) -> Exported:
     """Read a file written by `lht export`; its suffix, .onnx or .pt2, tells its format.
+
+    Args:
+        path: the file.
+        trust: open it even if that may run code of whoever wrote it.
 
     Raises:
         RunError: when the suffix is another, or the file does not exist or cannot be read.
@@ -172,7 +191,7 @@ def read_exported(path: str | Path) -> Exported:
     reader = READERS.get(Path(path).suffix.lower())
     if reader is None:
         raise RunError(f"{path}: not a file from lht export; their names end in {' or '.join(READERS)}")
-    return reader.read(path)
+    return reader.read(path, trust=trust)
 
 
 def parse(text: str, source: str) -> dict[str, Any]:
@@ -197,6 +216,10 @@ def onnxruntime(what: str) -> Any:
     except ImportError:
         raise MissingExtraError(what, extra="export") from None
     return runtime
+
+
+def _distrusted(path: str | Path, error: ForeignError) -> RunError:
+    return RunError(f"{path}: {error}, so opening it could do harm; export it again, or add `trust` if you trust its author")
 
 
 def _must_exist(path: str | Path) -> None:

@@ -191,6 +191,7 @@ def precise_logarithms() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def _write_torch(program: torch.export.ExportedProgram, model: Model, text: str, path: Path) -> None:
+    program.example_inputs = None  # they would be pickled
     with path.open("wb") as file:
         torch.export.save(program, file, extra_files={FILE: text})
 
