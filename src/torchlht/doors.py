@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -113,12 +113,21 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 
 def read_bytes(path: Path, limit: int = TEXT_BYTES, error: type[LHTError] = DataError) -> bytes:
     """The content of a regular file. Raises `error` for pipes, devices and folders, and above `limit` bytes."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise error(f"{path}: is {_what(about.st_mode)}, not a file")
-    if about.st_size > limit:
-        raise error(f"{path}: has {about.st_size:,} bytes; the most that is read is {limit:,}")
-    return path.read_bytes()
+    with open_file(path, error) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise error(f"{path}: has {size:,} bytes; the most that is read is {limit:,}")
+        return file.read(limit)
+
+
+def open_file(path: Path, error: type[LHTError] = DataError) -> BinaryIO:
+    """Open a regular file for reading. Raises `error` for pipes, devices and folders, and never waits for one."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise error(f"{path}: is {_what(mode)}, not a file")
 
 
 def _what(mode: int) -> str:
@@ -157,10 +166,11 @@ def from_json(data: bytes | str, kind: type[T], source: str, error: type[LHTErro
     return fit(content, kind, source, error)
 
 
-class _Loader(yaml.SafeLoader):
+class PlainLoader(yaml.SafeLoader):
     """Plain YAML: no tags, and no aliases, which can make a small file endless."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """See `yaml.SafeLoader`."""
         if self.check_event(yaml.AliasEvent):
             mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "aliases are not read; write the value again", mark)
@@ -175,7 +185,7 @@ def read_yaml(path: Path, kind: type[T], error: type[LHTError] = DataError) -> T
 def from_yaml(text: str, kind: type[T], source: str, error: type[LHTError] = DataError) -> T:
     """YAML text without tags and aliases, decoded into a schema. Raises `error` that names the source and the line or field."""
     try:
-        content = yaml.load(text, _Loader)
+        content = yaml.load(text, PlainLoader)
     except RecursionError:
         raise error(f"{source}: is nested too deeply; {DEPTH} levels are the most that is read") from None
     except (yaml.YAMLError, ValueError, OverflowError) as fault:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import msgspec
 import yaml
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -48,6 +52,16 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 def write_yaml(path: Path, value: Any) -> None:
     """Write YAML completely or not at all, in the order given."""
     write_text(path, yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+
+
+def noted(note: Path, kind: Any, make: Callable[[], T], *, keep: bool = True) -> T:
+    """What a note in the cache says. If there is none, or it is damaged, it is made, and written unless `keep` is false."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
+        return cast(T, msgspec.json.decode(note.read_bytes(), type=kind))
+    made = make()
+    if keep:
+        write_json(note, msgspec.to_builtins(made), indent=None)
+    return made
 
 
 def cache_dir() -> Path:

@@ -472,7 +472,9 @@ def test_features_that_are_not_finite_are_counted_by_row(home: Path, value: floa
 def test_a_label_below_minus_one_is_told_with_its_own_row(home: Path) -> None:
     y = Y.copy()
     y[3, 0], y[5, 1] = -2, -7
-    with pytest.raises(DataError, match=r"birds\.npz row 3: label -2; labels are class numbers, or -1 for unknown"):
+    with pytest.raises(
+        DataError, match=r"birds\.npz row 3: label -2; labels are class numbers from 0 to 1,048,575, or -1 for unknown"
+    ):
         read_data(npz(home, y=y))
 
 

@@ -249,6 +249,7 @@ def test_features_need_no_check() -> None:
 
 
 def test_the_check_is_done_once_and_again_only_when_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images_module, "SETTLED", 0)
     samples = dataset(tmp_path, {"a.jpg": GOOD, "b.jpg": b"text", "c.jpg": GOOD})
     _, first = check_images(samples, "skip")
     decoded: list[Path | None] = []

@@ -186,6 +186,7 @@ def test_some_of_the_shards_and_another_tree(packed: Path) -> None:
 
 
 def test_shards_without_an_index_are_read_through_once(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchlht.data.pictures.SETTLED", 0)
     with_index = read_data(packed)
     (packed / "index.json").unlink()
     for _ in range(2):
@@ -307,8 +308,11 @@ def test_what_is_wrong_with_shards_is_said_in_a_sentence(name: str, packed: Path
     ("members", "sentence"),
     [
         ({"a.png": png(), "a.cls": b"3"}, r"a: holds \.cls, \.png; every picture KEY.jpg needs a KEY.json"),
-        ({"a.png": png(), "a.json": b'{"label": 3}'}, "a: its .json has no labels; every picture"),
-        ({"a.png": png(), "a.json": b"no"}, "its .json has no labels"),
+        (
+            {"a.png": png(), "a.json": b'{"label": 3}'},
+            r"a: its .json cannot be used \(it missing required field labels\); every picture",
+        ),
+        ({"a.png": png(), "a.json": b"no"}, r"its .json cannot be used \(is not valid JSON"),
         ({"a.png": png(), "a.json": about("F", "s", split="holdout")}, "split is 'holdout'; it must be train, val or test"),
         ({"a.json": about("F", "s")}, r"a: holds \.json; every picture"),
         ({}, "no samples found"),

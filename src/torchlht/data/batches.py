@@ -36,6 +36,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from torchlht.data.pictures import (
     BLOCK,
+    PIXELS,
     BytesPicture,
     InTar,
     Picture,
@@ -273,6 +274,8 @@ def decode(source: Picture | str | Path | Image.Image, spec: Preprocess) -> Tens
     else:
         scale = spec.resize / min(image.size)
         target = (max(round(image.width * scale), spec.size), max(round(image.height * scale), spec.size))
+    if target[0] * target[1] > PIXELS:
+        raise DataError(f"{source}: would be {target[0]:,} × {target[1]:,} pixels after resizing; lower `image_size`")
     if image.size != target:
         image = image.resize(target, INTERPOLATION[spec.interpolation])
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)

@@ -13,9 +13,7 @@ from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
 
-from PIL import Image
-
-from torchlht.data.pictures import BLOCK, SUFFIXES, Picture, TarMember, open_image
+from torchlht.data.pictures import BLOCK, SUFFIXES, Picture, TarMember, open_bytes, open_image
 from torchlht.data.samples import SPLITS, Samples, hashed
 from torchlht.data.sources.shards import FORMAT, INDEX, TREE, Shard
 from torchlht.errors import ConfigError, DataError
@@ -123,5 +121,5 @@ def content(picture: Picture) -> tuple[str, bytes]:
 
 def _end_of(data: bytes) -> str:
     """The suffix that fits a picture's content."""
-    with Image.open(io.BytesIO(data)) as image:
+    with open_bytes(data) as image:
         return f".{(image.format or '').lower()}"

@@ -15,26 +15,30 @@ import csv
 import functools
 import hashlib
 import io
-import json
 import os
 import pickle
 import re
+import stat
 import struct
 import tarfile
 import threading
+import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, BinaryIO, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from torchlht.doors import TEXT_BYTES, open_file, read_bytes, sentence
 from torchlht.errors import DataError
-from torchlht.files import cache_dir, write_json, write_text
+from torchlht.files import cache_dir, noted, write_text
 
 # ---- places: a path, or an address such as s3://bucket/birds/shards-000000.tar, which fsspec opens -------------------
 
@@ -66,10 +70,14 @@ def state_of(place: Path) -> tuple[int, object] | None:
         if not (found := _ask(url, _info)):
             return None
         return int(found["size"]), str(found.get("ETag") or found.get("mtime") or found.get("created") or "")
-    if not place.is_file():
+    try:
+        state = place.stat()
+    except (OSError, ValueError):  # what is wrong with it is told when it is read
         return None
-    state = place.stat()
-    return state.st_size, state.st_mtime_ns
+    if not stat.S_ISREG(state.st_mode):
+        return None
+    # The inode and the time of the last change of any kind, too: size and time of the content can be set to anything.
+    return state.st_size, (state.st_ctime_ns, state.st_mtime_ns, state.st_dev, state.st_ino)
 
 
 def _info(system: Any, path: str) -> dict[str, Any] | None:
@@ -91,24 +99,24 @@ def read_range(place: Path, start: int, stop: int) -> bytes:
     if url := as_url(place):
         data: bytes = _ask(url, lambda system, path: system.cat_file(path, start=start, end=stop))
         return data
-    with place.open("rb") as file:
+    with open_file(place) as file:
         file.seek(start)
         return file.read(stop - start)
 
 
-def read_all(place: Path) -> bytes:
-    """A whole file."""
+def read_all(place: Path, limit: int = TEXT_BYTES) -> bytes:
+    """A whole file. A local one of more than `limit` bytes is refused."""
     if url := as_url(place):
         data: bytes = _ask(url, lambda system, path: system.cat_file(path))
         return data
-    return place.read_bytes()
+    return read_bytes(place, limit)
 
 
 @contextmanager
-def opened(place: Path) -> Iterator[IO[bytes]]:
+def opened(place: Path) -> Iterator[BinaryIO]:
     """Open a file for reading and seeking."""
     url = as_url(place)
-    with _ask(url, lambda system, path: system.open(path, "rb")) if url else place.open("rb") as file:
+    with _ask(url, lambda system, path: system.open(path, "rb")) if url else open_file(place) as file:
         yield file
 
 
@@ -138,10 +146,21 @@ def _ask(url: str, question: Callable[[Any, str], T]) -> T:
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
+PICTURE_BYTES = 2**30
+"""Largest picture file: an uncompressed picture of `PIXELS` with four channels of 16 bits."""
+PIXELS = 2**27
+"""Most pixels of a picture, and of what resizing makes of it: the largest cameras have 100 to 130 million."""
+ASPECT = 100
+"""How many times longer than wide a picture may be. Resizing its short side makes its long side as many times longer."""
+LARGE = 2**24
+"""Pictures of more pixels than this are decoded one at a time, or many threads would need too much memory."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "JPEG2000")
+"""What Pillow may open. Its reader of EPS starts another program, and rarer formats are rarely tested against bad files."""
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"})
-UNREADABLE = (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError)
 State = tuple[int, object] | None
-_ADDRESS = re.compile(r"(?P<file>.+)#(?P<first>\d+)(?:\+(?P<size>\d+))?", re.DOTALL)
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # `check_size` refuses earlier, in a sentence
+_decoding = threading.Lock()
+_ADDRESS = re.compile(r"(?P<file>.+)#(?P<first>\d{1,18})(?:\+(?P<size>\d{1,18}))?", re.DOTALL)
 
 
 class Picture(ABC):
@@ -178,7 +197,7 @@ class Picture(ABC):
 
     def open(self) -> Image.Image:
         """The picture as a PIL image, perhaps not decoded yet."""
-        return Image.open(io.BytesIO(self.read()))
+        return open_bytes(self.read())
 
     def state(self) -> State:
         """The length of its file and a value that changes with it; None without a file."""
@@ -193,7 +212,7 @@ class FilePicture(Picture):
 
     def read(self) -> bytes:
         """The bytes of the file."""
-        return read_all(self.file)
+        return read_all(self.file, PICTURE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,25 +444,52 @@ def _read(file: Path) -> Any:
 # ---- opening -------------------------------------------------------------------------------------------------------
 
 
+def open_bytes(data: bytes) -> Image.Image:
+    """The content of a picture file as a PIL image, not decoded yet. Raises ValueError when it is too large to decode."""
+    image = Image.open(io.BytesIO(data), formats=_formats())
+    check_size(*image.size)
+    return image
+
+
+@functools.cache
+def _formats() -> list[str]:
+    """Those of `FORMATS` that this Pillow was built with."""
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
+def check_size(width: int, height: int) -> None:
+    """Raise ValueError for a picture that would take too much memory."""
+    if width * height > PIXELS:
+        raise ValueError(f"{width:,} × {height:,} pixels are too many; the most that is read is {PIXELS:,}")
+    if max(width, height) > ASPECT * min(width, height):
+        raise ValueError(f"{width:,} × {height:,} pixels: more than {ASPECT} times as long as wide")
+
+
 def open_image(place: Picture | str | Path) -> Image.Image:
     """Open a picture or an address as RGB, the right way up. Raises DataError when it cannot be decoded."""
-    picture = picture_at(place)
+    return _decoded(picture_at(place), to_rgb)
+
+
+def _decoded(picture: Picture, then: Callable[[Image.Image], T]) -> T:
+    """What a function makes of a picture. Raises DataError with the reason when it cannot be decoded."""
     try:  # torchvision's decoder gives the same bits and is not faster with PIL's resize
-        with picture.open() as image:
-            image.load()
-            return to_rgb(image)
-    except UNREADABLE as error:
+        with picture.open() as image, _decoding if image.width * image.height > LARGE else contextlib.nullcontext():
+            return then(image)
+    except DataError as error:
+        raise DataError(f"{picture}: {str(error).removeprefix(f'{picture}: ')}") from None
+    except Exception as error:  # decoders raise nearly anything on damaged bytes
         raise DataError(f"{picture}: {_reason(error)}") from None
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """RGB, the right way up: transparent parts on white, 16-bit grey scaled down, damaged orientation marks ignored."""
-    with contextlib.suppress(SyntaxError, ValueError, KeyError, struct.error):
-        image.load()  # a PNG may have its orientation at the end
+    image.load()  # a PNG may have its orientation at the end
+    with contextlib.suppress(SyntaxError, ValueError, KeyError, TypeError, struct.error):
         if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # avoids a copy, as below
             image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or image.mode == "I":
-        return Image.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)).convert("RGB")
+        return Image.fromarray((np.asarray(image) // 257).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image.convert("RGBA"))
@@ -453,12 +499,20 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
+    if isinstance(error, Image.DecompressionBombError):
+        return f"too many pixels; the most that is read is {PIXELS:,}"
     if isinstance(error, UnidentifiedImageError):
         return "not a readable picture"
+    if isinstance(error, OSError) and error.errno:
+        return sentence(OSError(error.errno, error.strerror or ""))
     return str(error) or type(error).__name__
 
 
 # ---- checking ------------------------------------------------------------------------------------------------------
+
+
+SETTLED = 2 * 10**9
+"""Nanoseconds: file systems keep times in steps of up to two seconds."""
 
 
 class Problem(NamedTuple):
@@ -470,31 +524,83 @@ class Problem(NamedTuple):
 
 def _try_decode(picture: Picture) -> str | None:
     """Why a picture cannot be decoded, or None. JPEGs are decoded at an eighth of their size, which reads the whole file."""
+
+    def load(image: Image.Image) -> None:
+        image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
+        image.load()
+
     try:
-        with picture.open() as image:
-            image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
-            image.load()
+        _decoded(picture, load)
     except DataError as error:
-        return str(error)
-    except UNREADABLE as error:
-        return _reason(error)
+        return str(error).removeprefix(f"{picture}: ")
     return None
 
 
 def find_problems(pictures: Sequence[Picture]) -> list[Problem]:
     """Every picture that cannot be decoded. The result is cached until a file changes."""
-    digest = hashlib.sha256()
-    homes = {file: as_url(file) or file.resolve() for file in dict.fromkeys(picture.file for picture in pictures) if file}
+
+    def check() -> list[tuple[int, str]]:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return [(i, reason) for i, reason in enumerate(pool.map(_try_decode, pictures)) if reason]
+
+    where, keep = identity(pictures)
+    at = Annotated[int, msgspec.Meta(ge=0, lt=max(len(pictures), 1))]
+    found = noted(cache_dir() / "checked" / f"{where}.json", list[tuple[at, str]], check, keep=keep)
+    return [Problem(str(pictures[i]), reason) for i, reason in found]
+
+
+def identity(pictures: Sequence[Picture]) -> tuple[str, bool]:
+    """A hash of where pictures lie, however that is spelt, and of the states of their files; and whether notes may rely on it.
+
+    They may not while a file is so new that it could change once more and keep its state.
+    """
+    homes = {file: _home(file) for file in dict.fromkeys(picture.file for picture in pictures) if file}
+    digest, newest = hashlib.sha256(), 0
     for picture, state in zip(pictures, states(pictures), strict=True):
-        digest.update(f"{picture.name}\0{homes.get(picture.file) if picture.file else ''}\0{state}\n".encode())
-    note = cache_dir() / "checked" / f"{digest.hexdigest()[:32]}.json"
-    if note.is_file():
-        return [Problem(*entry) for entry in json.loads(note.read_text())]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        reasons = list(pool.map(_try_decode, pictures))
-    problems = [Problem(str(picture), reason) for picture, reason in zip(pictures, reasons, strict=True) if reason]
-    write_json(note, problems)
-    return problems
+        home = homes[picture.file] if picture.file else ""
+        digest.update(f"{picture.part}\0{home}\0{state}\n".encode(errors="surrogateescape"))
+        newest = max(newest, state[1][0]) if state and isinstance(state[1], tuple) else newest
+    return digest.hexdigest()[:32], time.time_ns() - newest > SETTLED
+
+
+def _home(file: Path) -> str:
+    """The one name of a file that may be named in many ways."""
+    try:
+        return as_url(file) or str(file.resolve())
+    except (OSError, RuntimeError, ValueError):  # links in a circle; names that no file can have
+        return str(file.absolute())
+
+
+def content_digest(pictures: Sequence[Picture]) -> str:
+    """A hash of the content of pictures, in this order; neither their names nor their places count.
+
+    Files are read for it, but once only as long as none of them changes.
+    """
+
+    def read() -> str:
+        held = {picture.file: picture for picture in pictures}
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            known = dict(zip(held, pool.map(_file_digest, held.values()), strict=True))
+        digest = hashlib.sha256()
+        for picture in pictures:
+            digest.update(f"{known[picture.file] if picture.file else _file_digest(picture)}{picture.part}\n".encode())
+        return digest.hexdigest()
+
+    where, keep = identity(pictures)
+    return noted(cache_dir() / "contents" / f"{where}.json", str, read, keep=keep)
+
+
+def _file_digest(picture: Picture) -> str:
+    """A hash of the content of a picture's file. At an address it is that of the file's state, if that tells enough."""
+    if picture.file is None:
+        return hashlib.sha256(picture.read()).hexdigest()
+    state = picture.state()
+    if (url := as_url(picture.file)) and state and state[1]:
+        return hashlib.sha256(f"{url}\0{state}".encode()).hexdigest()
+    if state is None:
+        return "missing"
+    with opened(picture.file) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # files of fsspec have readinto, too
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> None:

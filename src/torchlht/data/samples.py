@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlht.data.pictures import Picture, Problem, as_place, as_url, find_problems, states, write_problems
+from torchlht.data.pictures import Picture, Problem, as_place, as_url, content_digest, find_problems, write_problems
 from torchlht.errors import ConfigError, DataError, HierarchyError
 from torchlht.files import cache_dir
 from torchlht.hierarchy.reading import Row, build
@@ -88,13 +88,9 @@ class Samples:
 
     def fingerprint(self) -> str:
         """A hash that changes when the pictures or features do."""
-        digest = hashlib.sha256()
-        if self.features is not None:
-            digest.update(self.features.tobytes())
-        for key, state in zip(self.keys, states(self.images or ()), strict=bool(self.images)):
-            size, changed = state or (-1, None)
-            digest.update(f"{key}\0{size}\0{changed}\n".encode())
-        return digest.hexdigest()
+        if self.features is None:
+            return content_digest(self.images or ())
+        return hashlib.sha256(f"{self.features.shape}".encode() + self.features.tobytes()).hexdigest()
 
 
 def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem]]:
@@ -189,7 +185,7 @@ def choose_some(
 
 def hashed(seed: int, purpose: str, key: str) -> int:
     """A number that depends on these arguments alone, for choices that must not depend on any order."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{purpose}/{key}".encode(), digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{purpose}/{key}".encode(errors="surrogateescape"), digest_size=8).digest())
 
 
 def choose_share(samples: Samples, among: Ints, share: float, *, seed: int, purpose: str) -> Ints:

@@ -16,19 +16,34 @@ Pass-through nodes keep every leaf at the same depth, so that a level is always 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import yaml
 
+from torchlht.doors import PlainLoader, read_bytes, read_text
 from torchlht.errors import DataError, Fault, HierarchyError
+
+LEVELS = 64
+"""Most levels of a tree, and so deepest nesting of folders and files. A tree of life has some 40."""
+CLASSES = 2**20
+"""Most classes of a level: a layer of a million outputs is the most that fits into memory."""
+NESTED_BYTES = 2**24
+"""Largest nested .json or .yaml of a tree: half a million names. Its lines are counted, which takes a minute."""
+TABLE_BYTES = 2**30
+"""Largest table."""
+COLUMNS = 1000
+"""Most columns of a table."""
 
 # ---- from rows to a tree ---------------------------------------------------------------------------------------------
 
@@ -72,6 +87,8 @@ def pass_through(name: str, level: str) -> str:
 def build(rows: Iterable[Row], levels: Sequence[str]) -> tuple[Spec, list[Fault]]:
     """Build one tree from the rows. `levels` are coarse → fine; the spec is valid only if there are no faults."""
     rows = list(rows)
+    if len(levels) > LEVELS:
+        return Spec((), (), ()), [Fault("", f"{len(levels):,} levels; the most that is read is {LEVELS}")]
     links, clashes = _collect_links(rows, levels)
     # Columns in the wrong order make nearly every row clash; then only the order is reported.
     faults = _narrow_levels(links, levels) if clashes and len(links[-1]) < len(links[0]) else []
@@ -106,8 +123,10 @@ def _rootless(rows: Sequence[Row], links: Sequence[Links], levels: Sequence[str]
     """Names whose parent no row tells."""
     faults = []
     for depth, found in enumerate(links[1:], start=1):
-        for name in (name for name, link in found.items() if link is None):
-            first = next(row.where for row in rows if row.names[depth] == name)
+        rootless = [name for name, link in found.items() if link is None]
+        places = {row.names[depth]: row.where for row in reversed(rows)} if rootless else {}
+        for name in rootless:
+            first = places[name]
             faults.append(Fault(first, f"no row tells the {levels[depth - 1]} of the {levels[depth]} {name!r}"))
     return faults
 
@@ -179,7 +198,7 @@ def _add_pass_through(links: Sequence[Links], levels: Sequence[str]) -> None:
 
 def _free_name(name: str, taken: Links) -> str:
     """`name` itself, or `name` with a number if a class already has it."""
-    candidates = [name, *(f"{name} {i}" for i in range(2, len(taken) + 3))]
+    candidates = itertools.chain([name], (f"{name} {i}" for i in itertools.count(2)))
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
@@ -240,6 +259,9 @@ def _line_number(fault: Fault) -> int:
 def to_depth(rows: list[Row], levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str], list[Fault]]:
     """Make all rows as long as the deepest, and find or check the names of the levels."""
     depth = max((len(row.names) for row in rows), default=0)
+    if depth > LEVELS:
+        where = next(row.where for row in rows if len(row.names) > LEVELS)
+        return rows, levels or (), [Fault(where, f"more than {LEVELS} levels deep, which is the most that is read")]
     if levels is None:
         levels = [f"level{i + 1}" for i in range(depth)]
     if len(levels) != depth and rows:
@@ -265,10 +287,10 @@ class Table(NamedTuple):
 
 def read_table(path: Path) -> Table:
     """Read a CSV or TSV with a header. Cells are stripped; blank lines are skipped."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    text = read_text(path, TABLE_BYTES)
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path} line {line}: holds a NUL character, so it is not a plain table; save it as UTF-8 text")
     delimiter = max(",\t;", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
@@ -276,6 +298,8 @@ def read_table(path: Path) -> Table:
         records = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except csv.Error as error:
         raise DataError(f"{path} line {reader.line_num}: {error}; is a quotation mark left open?") from None
+    if len(columns) > COLUMNS:
+        raise DataError(f"{path}: {len(columns):,} columns; the most that is read is {COLUMNS:,}")
     if not columns:
         raise DataError(f"{path}: empty; a table starts with a line of column names")
     if not any(columns):
@@ -357,13 +381,14 @@ def _cycles(parents: dict[str, str], lines: dict[str, int]) -> list[Fault]:
     """Every cycle once, at its first line."""
     faults, done = [], set[str]()
     for start in parents:
-        path: list[str] = []
+        path: dict[str, None] = {}
         name = start
         while name in parents and name not in done and name not in path:
-            path.append(name)
+            path[name] = None
             name = parents[name]
         if name in path:
-            ring = path[path.index(name) :]
+            ring = list(path)
+            ring = ring[ring.index(name) :]
             first = min(ring, key=lines.__getitem__)
             turn = ring.index(first)
             shown = " → ".join([*ring[turn:], *ring[:turn], first])
@@ -382,7 +407,7 @@ def _paths_from_edges(
     rows = []
     for leaf in (name for name in parents if name not in inner):
         path = [leaf]
-        while parents[path[-1]]:
+        while parents[path[-1]] and len(path) <= LEVELS:
             path.append(parents[path[-1]])
         names: list[str | None] = list(reversed(path))
         if levels and any(ranks.values()):
@@ -417,34 +442,51 @@ def _rank_order(
 def _read_own(path: Path) -> Spec | None:
     """Our own hierarchy.json; None when the file is something else."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, UnicodeDecodeError):
+        content = msgspec.json.decode(read_bytes(path).removeprefix(codecs.BOM_UTF8))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None  # the reader of nested files reports what is wrong
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return None
     try:
         return spec_of(content)
-    except (KeyError, TypeError) as error:
-        raise HierarchyError(str(path), [Fault("", f"not a complete hierarchy.json ({error!r})")]) from None
+    except TypeError as error:
+        raise HierarchyError(str(path), [Fault("", f"not a complete hierarchy.json ({error})")]) from None
+
+
+class OwnLevel(msgspec.Struct):
+    """A level of a hierarchy.json."""
+
+    name: str
+    classes: list[str]
+    parents: list[Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]] | None = None
+
+
+class OwnTree(msgspec.Struct):
+    """The content of a hierarchy.json; other fields are ignored."""
+
+    levels: Annotated[list[OwnLevel], msgspec.Meta(min_length=1)]
 
 
 def spec_of(content: dict[str, Any]) -> Spec:
-    """The tree from the content of a hierarchy.json."""
-    levels = content["levels"]
+    """The tree from the content of a hierarchy.json. Raises TypeError when it is none."""
+    try:
+        levels = msgspec.convert(content, OwnTree).levels
+    except msgspec.ValidationError as error:
+        raise TypeError(str(error).replace("`", "")) from None
     return Spec(
-        levels=tuple(level["name"] for level in levels),
-        classes=tuple(tuple(level["classes"]) for level in levels),
-        parents=tuple(tuple(level["parents"]) for level in levels[:-1]),
+        levels=tuple(level.name for level in levels),
+        classes=tuple(tuple(level.classes) for level in levels),
+        parents=tuple(tuple(level.parents or ()) for level in levels[:-1]),
     )
 
 
 def _compose(path: Path) -> yaml.Node | None:
     """Parse to nodes, which know their line. JSON is YAML after replacing its tabs and joining its escapes."""
+    text = _SURROGATES.sub(_joined, read_text(path, NESTED_BYTES).replace("\t", " "))
     try:
-        text = path.read_text(encoding="utf-8-sig").replace("\t", " ")
-        document: yaml.Node | None = yaml.compose(_SURROGATES.sub(_joined, text), Loader=yaml.SafeLoader)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+        document: yaml.Node | None = yaml.compose(text, Loader=PlainLoader)
+    except RecursionError:
+        raise HierarchyError(str(path), [Fault("", f"more than {LEVELS} levels deep")]) from None
     except yaml.reader.ReaderError as error:
         where = f"line {text.count(chr(10), 0, error.position) + 1}"
         raise HierarchyError(str(path), [Fault(where, f"a character that is not allowed in text ({error.reason})")]) from None
@@ -468,41 +510,40 @@ def _nested_rows(document: yaml.Node | None) -> tuple[list[Row], list[str] | Non
     if document is None:
         return [], None, []
     if isinstance(document, yaml.MappingNode):
-        entries = {key.value: value for key, value in document.value}
+        entries = {key.value: value for key, value in document.value if isinstance(key, yaml.ScalarNode)}
         if set(entries) == {"levels", "tree"}:
             names, document = entries["levels"], entries["tree"]
-            if not isinstance(names, yaml.SequenceNode):
+            if not (isinstance(names, yaml.SequenceNode) and all(isinstance(node, yaml.ScalarNode) for node in names.value)):
                 where = f"line {names.start_mark.line + 1}"
                 return [], None, [Fault(where, "levels must be a list of names, coarse → fine: [order, family, species]")]
             levels = [node.value for node in names.value]
     faults: list[Fault] = []
-    return list(_walk(document, (), (), faults)), levels, faults
+    return list(_walk(document, (), 0, faults)), levels, faults
 
 
-def _walk(node: yaml.Node, path: tuple[str, ...], above: tuple[int, ...], faults: list[Fault]) -> Iterator[Row]:
+def _walk(node: yaml.Node, path: tuple[str, ...], depth: int, faults: list[Fault]) -> Iterator[Row]:
     where = f"line {node.start_mark.line + 1}"
-    if id(node) in above:
-        faults.append(Fault(where, f"cycle: {' → '.join(path)} contains itself"))
+    if depth > 4 * LEVELS:  # a level takes two steps, and a list around it two more
+        faults.append(Fault(where, f"more than {LEVELS} levels deep, which is the most that is read"))
         return
-    above = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
-        yield from _walk_children([(key, value) for key, value in node.value], path, above, faults)
+        yield from _walk_children([(key, value) for key, value in node.value], path, depth + 1, faults)
     elif isinstance(node, yaml.SequenceNode):
         leaves = [(item, None) for item in node.value if isinstance(item, yaml.ScalarNode)]
-        yield from _walk_children(leaves, path, above, faults)
+        yield from _walk_children(leaves, path, depth + 1, faults)
         for item in node.value:
             if not isinstance(item, yaml.ScalarNode):
-                yield from _walk(item, path, above, faults)
+                yield from _walk(item, path, depth + 1, faults)
     elif node.tag.endswith(":null"):
         yield from [Row(where, path)] if path else []
     else:
-        yield from _walk_children([(node, None)], path, above, faults)
+        yield from _walk_children([(node, None)], path, depth + 1, faults)
 
 
 def _walk_children(
     children: Sequence[tuple[yaml.Node, yaml.Node | None]],
     path: tuple[str, ...],
-    above: tuple[int, ...],
+    depth: int,
     faults: list[Fault],
 ) -> Iterator[Row]:
     first_seen: dict[str, int] = {}
@@ -518,7 +559,7 @@ def _walk_children(
             if value is None or (isinstance(value, yaml.CollectionNode) and not value.value):
                 yield Row(f"line {line}", (*path, name))
             else:
-                yield from _walk(value, (*path, name), above, faults)
+                yield from _walk(value, (*path, name), depth + 1, faults)
 
 
 # ---- folders -------------------------------------------------------------------------------------------------------
@@ -538,6 +579,11 @@ def folder_rows(root: Path) -> tuple[list[Row], list[Fault]]:
         real = folder.resolve()
         if real in above:
             faults.append(Fault(str(folder.relative_to(root)), f"cycle: a link back to {real.name!r}"))
+            return
+        if len(path) > LEVELS:
+            faults.append(
+                Fault(str(folder.relative_to(root)), f"more than {LEVELS} folders deep, which is the most that is read")
+            )
             return
         inside = subfolders(folder)
         for child in inside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
 from torchlht.files import write_text
-from torchlht.hierarchy.reading import FORMAT, Row, Spec, build, narrower, read_tree, spec_of
+from torchlht.hierarchy.reading import CLASSES, FORMAT, LEVELS, Row, Spec, build, narrower, read_tree, spec_of
 
 Ints = NDArray[np.int64]
 
@@ -116,8 +117,13 @@ class Hierarchy:
         if depth == 0 or len(self.levels) != depth or len(self.parents) != depth - 1:
             counts = f"{len(self.levels)} level names, {depth} lists of classes, {len(self.parents)} parent arrays"
             return [Fault("", f"a hierarchy of K levels has K names, K lists and K - 1 parent arrays; got {counts}")]
+        if depth > LEVELS or max(map(len, self.classes)) > CLASSES:
+            what = f"{depth} levels, the largest of {max(map(len, self.classes)):,} classes"
+            return [Fault("", f"{what}; the most that is read is {LEVELS} levels of {CLASSES:,} classes")]
         faults += [Fault("", f"level name {name!r} appears twice") for name in _repeated(self.levels)]
+        faults += [Fault("", f"the name {name!a} is not Unicode text; rename it") for name in _unwritable(self.levels)]
         for level, names in zip(self.levels, self.classes, strict=True):
+            faults += [Fault(level, f"the name {name!a} is not Unicode text; rename it") for name in _unwritable(names)]
             faults += [Fault(level, f"{name!r} appears twice") for name in _repeated(names)]
             faults += [Fault(level, f"class {i} has an empty name") for i, n in enumerate(names) if not n.strip()]
         for k, parents in enumerate(self.parents):
@@ -254,6 +260,15 @@ class Hierarchy:
 def default_levels(depth: int) -> list[str]:
     """Names for levels that have none, coarse → fine."""
     return [f"level{i + 1}" for i in range(depth)]
+
+
+def _unwritable(names: Sequence[str]) -> list[str]:
+    """Names that no file in UTF-8 can hold, such as that of a folder in another encoding."""
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        return [name for name in names if re.search("[\ud800-\udfff]", name)]
+    return []
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """How good a trained model is: on the data it was trained on, or on any other data with the same classes.
 
-A frozen backbone's features are computed once and cached on disk, by (backbone, weights, preprocessing, data).
+A frozen backbone's features are computed once and cached on disk, by (backbone, weights, preprocessing, content of pictures).
 """
 
 from __future__ import annotations
@@ -50,16 +50,27 @@ def frozen_features(
 ) -> NDArray[np.float32]:
     """(N, d) features of every picture: read from the cache, or computed and stored there."""
     path = cache_path(samples, backbone, spec)
-    if not path.is_file():
-        assert samples.images is not None
-        data = ImageSet(samples.images, torch.zeros(len(samples), 1), spec, streamed=worth_streaming(samples.images))
-        data.in_memory = False  # each picture is read once
-        order = set_batches(data, 16, seed=0, epoch=0) if data.streamed else None
-        features = features_of(backbone.to(device), data, batches=order, workers=workers, progress=progress)
-        with replacing(path) as beside, beside.open("wb") as file:
-            np.save(file, features, allow_pickle=False)
-    kept: NDArray[np.float32] = np.load(path, allow_pickle=False)
-    return kept
+    kept = read_kept(path, (len(samples), backbone.num_features))
+    if kept is not None:
+        return kept
+    assert samples.images is not None
+    data = ImageSet(samples.images, torch.zeros(len(samples), 1), spec, streamed=worth_streaming(samples.images))
+    data.in_memory = False  # each picture is read once
+    order = set_batches(data, 16, seed=0, epoch=0) if data.streamed else None
+    features = features_of(backbone.to(device), data, batches=order, workers=workers, progress=progress)
+    with replacing(path) as beside, beside.open("wb") as file:
+        np.save(file, features, allow_pickle=False)
+    return features
+
+
+def read_kept(path: Path, shape: tuple[int, int]) -> NDArray[np.float32] | None:
+    """Features from the cache; None when they are not there or the file is damaged, and have to be computed."""
+    try:
+        kept = np.load(path, mmap_mode="r", allow_pickle=False)  # so that a damaged header cannot ask for memory
+    except (OSError, ValueError, EOFError, SyntaxError):
+        return None
+    right = isinstance(kept, np.ndarray) and kept.shape == shape and kept.dtype == np.float32 and np.isfinite(kept).all()
+    return np.array(kept) if right else None
 
 
 def features_of(
@@ -252,8 +263,7 @@ def with_own_validation(samples: Samples, run: Path, args: DataArgs) -> Samples:
 def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
     """(N, d) features of a frozen backbone, if they are in the cache."""
     assert model.preprocess is not None
-    path = cache_path(samples, model.backbone, model.preprocess)
-    return np.load(path, allow_pickle=False) if path.is_file() else None
+    return read_kept(cache_path(samples, model.backbone, model.preprocess), (len(samples), model.backbone.num_features))
 
 
 def as_measured(args: DataArgs, tree: Hierarchy) -> Samples:

@@ -5,28 +5,61 @@ Optional: `levels` (names, fine first) and `classes_<level>` (names). Rows with 
 
 from __future__ import annotations
 
+import lzma
+import math
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from torchlht.data.samples import Ints, Samples, Source
+from torchlht.doors import open_file
 from torchlht.errors import DataError
+from torchlht.hierarchy.reading import CLASSES
 from torchlht.hierarchy.tree import Hierarchy, default_levels
+
+RATIO, LOOSE = 100, 2**28
+"""How many times smaller than its arrays an .npz may be, from so many bytes of arrays on: features hardly shrink."""
+WANTED = ("x", "y", "train", "levels")
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz. Pickled objects are refused."""
+    """The arrays of an .npz that describe samples; others are None. Pickled objects are refused."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, EOFError, OSError, TypeError) as error:
-        raise DataError(f"{path}: not a readable .npz file ({error})") from None
-    except ValueError:
-        raise DataError(f"{path}: holds pickled objects, which are never read; save names as plain arrays of strings") from None
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            wanted = [info for name, info in members.items() if name in WANTED or name.startswith("classes_")]
+            if (total := sum(info.file_size for info in wanted)) > max(LOOSE, RATIO * path.stat().st_size):
+                raise DataError(f"{path}: would need {total:,} bytes, over {RATIO} times its own size, which is not read")
+            found = {info.filename.removesuffix(".npy"): _array(archive, info, path) for info in wanted}
+            return {name: found.get(name, np.empty(0)) for name in members}
+    except DAMAGED as error:
+        raise DataError(f"{path}: not a readable .npz file ({error or type(error).__name__})") from None
+
+
+DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, SyntaxError, RuntimeError, struct.error)
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+    """One array. Its header is checked first, so that nothing is made that the file does not hold."""
+    name = info.filename.removesuffix(".npy")
+    with archive.open(info) as member:
+        old = npy.read_magic(member) == (1, 0)
+        shape, _, dtype = npy.read_array_header_1_0(member) if old else npy.read_array_header_2_0(member)
+        if dtype.hasobject:
+            what = "holds pickled objects, which are never read; save names as plain arrays of strings"
+            raise DataError(f"{path}: {name!r} {what}")
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != info.file_size - member.tell():
+            raise DataError(f"{path}: {name!r} is damaged: its length does not fit its shape {shape}; write it again")
+    with archive.open(info) as member:
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+    return array
 
 
 def read_features(path: Path) -> NDArray[np.float32]:
@@ -58,7 +91,10 @@ def _features(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32
     x = arrays["x"]
     if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
         raise DataError(f"{path}: 'x' is {x.dtype} {x.shape}, expected floating point (samples, width)")
-    x = x.astype(np.float32)
+    if not x.size:
+        raise DataError(f"{path}: 'x' is empty, {x.shape}; expected (samples, width)")
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is refused below
+        x = x.astype(np.float32)
     if bad := int((~np.isfinite(x)).any(axis=1).sum()):
         raise DataError(f"{path}: {bad} rows of 'x' hold NaN or infinity; remove them")
     return x
@@ -70,9 +106,13 @@ def _labels(arrays: dict[str, NDArray[Any]], path: Path, n: int) -> Ints:
     y = arrays["y"]
     if y.ndim != 2 or len(y) != n or not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{path}: 'y' is {y.dtype} {y.shape}, expected integers ({n}, levels): one row per row of 'x'")
-    if y.size and y.min() < -1:
-        row = int(np.argwhere(y < -1)[0][0])
-        raise DataError(f"{path} row {row}: label {y[row].min()}; labels are class numbers, or -1 for unknown")
+    if not y.size:
+        raise DataError(f"{path}: 'y' is empty, {y.shape}; expected one column per level")
+    if len(wrong := np.argwhere((y < -1) | (y >= CLASSES))):
+        row, column = wrong[0].tolist()
+        raise DataError(
+            f"{path} row {row}: label {y[row, column]}; labels are class numbers from 0 to {CLASSES - 1:,}, or -1 for unknown"
+        )
     return y.astype(np.int64)
 
 
@@ -83,7 +123,7 @@ def _level_names(
     if levels:
         names = list(levels)[::-1]
     elif "levels" in arrays:
-        names = [str(name) for name in arrays["levels"].ravel()]
+        names = _names(arrays["levels"], "levels", path)
     else:
         names = list(hierarchy.levels) if hierarchy else default_levels(depth)[::-1]
     if len(names) != depth:
@@ -96,13 +136,21 @@ def _class_names(arrays: dict[str, NDArray[Any]], path: Path, y: Ints, names: Se
     for k, level in enumerate(names):
         top = int(y[:, k].max(initial=-1))
         given = arrays.get(f"classes_{level}")
-        if given is not None and given.ndim != 1:
-            raise DataError(f"{path}: 'classes_{level}' has shape {given.shape}, expected a list of names")
-        if given is not None and top >= len(given):
+        if given is not None and top >= len(given if given.ndim else ()):
             row = int(y[:, k].argmax())
-            raise DataError(f"{path} row {row}: {level} is {top}, but 'classes_{level}' names {len(given)} classes")
-        classes.append([str(i) for i in range(top + 1)] if given is None else [str(name) for name in given])
+            raise DataError(f"{path} row {row}: {level} is {top}, but 'classes_{level}' names {given.size} classes")
+        classes.append([str(i) for i in range(top + 1)] if given is None else _names(given, f"classes_{level}", path))
     return classes
+
+
+def _names(array: NDArray[Any], name: str, path: Path) -> list[str]:
+    """An array of names as text."""
+    if array.ndim != 1 or array.dtype.kind not in "USiu":
+        raise DataError(f"{path}: {name!r} is {array.dtype} {array.shape}, expected a list of names")
+    try:
+        return [str(one) for one in array.astype(str).tolist()]
+    except ValueError as error:
+        raise DataError(f"{path}: {name!r} holds what is not text ({error})") from None
 
 
 def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], path: Path) -> list[Ints]:

@@ -10,23 +10,27 @@ split and key are optional. Shards without an index are scanned once, and the re
 
 from __future__ import annotations
 
-import hashlib
-import json
+import itertools
+import math
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, Literal, cast
 
+import msgspec
 import numpy as np
 
 from torchlht.data.pictures import (
+    BLOCK,
     FilePicture,
     TarMember,
     as_place,
     as_url,
     entries,
+    identity,
     images_in,
     is_image,
     is_there,
@@ -38,8 +42,9 @@ from torchlht.data.pictures import (
     state_of,
 )
 from torchlht.data.samples import SPLIT_NAMES, Ints, Samples, Source, label_of, tree_of
+from torchlht.doors import from_json
 from torchlht.errors import DataError
-from torchlht.files import cache_dir, write_json
+from torchlht.files import cache_dir, noted
 from torchlht.hierarchy.reading import Row, subfolders
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -47,11 +52,21 @@ FORMAT = "torchlht-shards-1"
 INDEX, TREE = "index.json", "hierarchy.json"
 EXPECTED = 'every picture KEY.jpg needs a KEY.json with {"labels": {"order": "…", "species": null}}, coarse → fine'
 _BRACES = re.compile(r"\{([^{}]*)\}")
+ABOUT_BYTES = 2**20
+"""Largest KEY.json."""
+SHARDS = 10**6
+"""Most shards that a pattern such as {000000..000099} may mean."""
+# fmt: off
+Split = Literal["train", "val", "test"]
+Number = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]  # of a sample, or of a class; -1 where unknown
+Length = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[^/\\\x00]+\.tar\Z")]  # of a file beside the index
+# fmt: on
 
 
 @dataclass
 class Shard:
-    """The contents of a shard; each list has one entry per sample.
+    """The contents of a shard; each list has one entry per sample. What an index says of it is checked against these types.
 
     Attributes:
         file: its name.
@@ -65,25 +80,48 @@ class Shard:
         sizes: how long they are.
     """
 
-    file: str
-    bytes: int
-    samples: int = 0
+    file: Name
+    bytes: Length
+    samples: Length = 0
     keys: list[str] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    splits: list[str] = field(default_factory=list)
-    labels: list[Any] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+    labels: list[list[Number] | dict[str, str | None]] = field(default_factory=list)
+    offsets: list[Length] = field(default_factory=list)
+    sizes: list[Length] = field(default_factory=list)
 
-    def add(self, key: str, number: int, split: str, labels: Any, place: TarMember) -> None:
+    def __post_init__(self) -> None:
+        lists = (self.keys, self.numbers, self.splits, self.labels, self.offsets, self.sizes)
+        if {len(one) for one in lists} != {self.samples}:
+            raise ValueError(f"{self.file} has {self.samples} samples, but lists of another length")
+        if any(start < BLOCK or start + size > self.bytes for start, size in zip(self.offsets, self.sizes, strict=True)):
+            raise ValueError(f"{self.file} has {self.bytes} bytes, but pictures outside them")
+
+    def add(self, key: str, number: int, split: str, labels: list[int] | dict[str, str | None], place: TarMember) -> None:
         """Add one sample."""
         self.samples += 1
         self.keys.append(key)
         self.numbers.append(number)
-        self.splits.append(split)
+        self.splits.append(cast(Split, split))
         self.labels.append(labels)
         self.offsets.append(place.start)
         self.sizes.append(place.size)
+
+
+class Index(msgspec.Struct):
+    """The content of index.json."""
+
+    format: Literal["torchlht-shards-1"]  # FORMAT
+    shards: list[Shard]
+
+
+class About(msgspec.Struct):
+    """The content of KEY.json; other fields are ignored."""
+
+    labels: Annotated[dict[str, str | None], msgspec.Meta(min_length=1)]
+    split: str | None = None
+    key: str | None = None
+    number: Number = -1
 
 
 def is_shards(source: str | Path) -> bool:
@@ -160,16 +198,27 @@ def find_shards(source: str | Path) -> tuple[Path, list[Path] | None]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Every name that a pattern means: x-{08..10}.tar is x-08.tar, x-09.tar, x-10.tar; x-{a,b}.tar is two names, too."""
-    if not (found := _BRACES.search(pattern)):
-        return [pattern]
-    first, dots, last = found[1].partition("..")
-    if dots and first.isdecimal() and last.isdecimal():
-        choices = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    else:
-        choices = found[1].split(",")
-    rest = expand_braces(pattern[found.end() :])
-    return [pattern[: found.start()] + choice + end for choice in choices for end in rest]
+    """Every name that a pattern means: x-{08..10}.tar is x-08.tar, x-09.tar, x-10.tar; x-{a,b}.tar is two names, too.
+
+    Raises DataError when these are more than `SHARDS`.
+    """
+    texts, braces = _BRACES.split(pattern)[::2], [_choices(inside) for inside in _BRACES.findall(pattern)]
+    if math.prod(map(len, braces)) > SHARDS:
+        raise DataError(f"{pattern}: means more than {SHARDS:,} shards; correct the range")
+    names = []
+    for chosen in itertools.product(*braces):
+        names.append("".join(text + choice for text, choice in zip(texts, [*chosen, ""], strict=True)))
+    return names
+
+
+def _choices(inside: str) -> Sequence[str]:
+    """What may stand in the place of braces."""
+    first, dots, last = inside.partition("..")
+    if not (dots and first.isdecimal() and last.isdecimal()):
+        return inside.split(",")
+    if max(len(first), len(last)) > 18 or int(last) - int(first) >= SHARDS:
+        return [inside] * (SHARDS + 1)
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
 def _tars_in(folder: Path) -> list[Path]:
@@ -185,12 +234,14 @@ def _from_index(folder: Path, files: list[Path] | None) -> list[Shard]:
     """The shards listed in index.json. Raises DataError when one is missing or has another length."""
     place = name_of(folder / INDEX)
     try:
-        listed = json.loads(read_all(folder / INDEX))
-        if listed["format"] != FORMAT:
-            raise KeyError(listed["format"])
-        shards = [Shard(**entry) for entry in listed["shards"]]
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{place}: not an index written by lht data pack; remove it to scan the shards instead") from None
+        shards = from_json(read_all(folder / INDEX), Index, place).shards
+        if len({shard.file for shard in shards}) < len(shards):
+            raise DataError(f"{place}: lists a shard twice")
+    except DataError as error:
+        why = str(error).removeprefix(f"{place}: ")
+        raise DataError(
+            f"{place}: not an index written by lht data pack ({why}); remove it to scan the shards instead"
+        ) from None
     if files is not None:
         by_name = {shard.file: shard for shard in shards}
         if strange := [file.name for file in files if file.name not in by_name]:
@@ -222,10 +273,9 @@ def _scanned(files: list[Path]) -> list[Shard]:
     found = []
     for file in files:
         state = state_of(file)
-        note = cache_dir() / "shards" / f"{hashlib.sha256(f'{file.absolute()}{state}'.encode()).hexdigest()[:32]}.json"
-        if not note.is_file():
-            write_json(note, asdict(_scan(file, state[0] if state else 0)), indent=None)
-        found.append(Shard(**json.loads(note.read_text())))
+        where, keep = identity([FilePicture(file)])
+        scan = partial(_scan, file, state[0] if state else 0)
+        found.append(noted(cache_dir() / "shards" / f"{where}.json", Shard, scan, keep=keep))
     start = 0
     for shard in found:  # samples without a number keep the order of the file
         shard.numbers = [start + i if number < 0 else number for i, number in enumerate(shard.numbers)]
@@ -244,27 +294,22 @@ def _scan(file: Path, size: int) -> Shard:
         if len(pictures) != 1 or ".json" not in parts:
             raise DataError(f"{where}: holds {', '.join(sorted(parts))}; {EXPECTED}")
         place = parts[".json"]
+        if place.size > ABOUT_BYTES:
+            raise DataError(f"{where}: its .json has {place.size:,} bytes; the most that is read is {ABOUT_BYTES:,}")
         about = _about(read_range(place.file, place.start, place.start + place.size), where)
-        split = SPLIT_NAMES.get(str(about.get("split") or "train").lower())
+        split = SPLIT_NAMES.get((about.split or "train").lower())
         if split is None:
-            raise DataError(f"{where}: split is {about['split']!r}; it must be train, val or test")
-        name = str(about.get("key") or f"{key}{pictures[0]}")
-        shard.add(name, int(about.get("number", -1)), split, about["labels"], parts[pictures[0]])
+            raise DataError(f"{where}: split is {about.split!r}; it must be train, val or test")
+        shard.add(about.key or f"{key}{pictures[0]}", about.number, split, about.labels, parts[pictures[0]])
     return shard
 
 
-def _about(data: bytes, where: str) -> dict[str, Any]:
+def _about(data: bytes, where: str) -> About:
     """KEY.json, checked."""
     try:
-        about = json.loads(data)
-        labels = about["labels"]
-        right = isinstance(labels, dict) and all(value is None or isinstance(value, str) for value in labels.values())
-    except (ValueError, KeyError, TypeError):
-        right = False
-    if not right:
-        raise DataError(f"{where}: its .json has no labels; {EXPECTED}")
-    found: dict[str, Any] = about
-    return found
+        return from_json(data, About, where)
+    except DataError as error:
+        raise DataError(f"{where}: its .json cannot be used ({str(error).removeprefix(f'{where}: ')}); {EXPECTED}") from None
 
 
 # ---- labels --------------------------------------------------------------------------------------------------------
@@ -274,9 +319,10 @@ def _own_tree(folder: Path) -> Hierarchy:
     """The tree in hierarchy.json, next to the shards."""
     place = name_of(folder / TREE)
     try:
-        return Hierarchy.from_dict(json.loads(read_all(folder / TREE)), source=place)
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{place}: not a tree written by lht data pack; copy it again, or remove it") from None
+        return Hierarchy.from_dict(from_json(read_all(folder / TREE), dict[str, Any], place), source=place)
+    except (DataError, KeyError, TypeError) as error:
+        why = str(error).removeprefix(f"{place}: ")
+        raise DataError(f"{place}: not a tree written by lht data pack ({why}); copy it again, or remove it") from None
 
 
 def _rows(
@@ -286,13 +332,16 @@ def _rows(
     if isinstance(labels[0], dict):
         names = [own.levels[k] for k in own.top_down] if own else list(labels[0])
         for label in labels:
+            if not isinstance(label, dict):
+                raise DataError(f"{name_of(folder)}: labels are names in some samples and numbers in others; pack again")
             if strange := [name for name in label if name not in names]:
                 raise DataError(f"{name_of(folder)}: a sample has a level {strange[0]!r}, others have {', '.join(names)}")
         distinct: dict[tuple[str | None, ...], int] = {}
         numbers = [distinct.setdefault(tuple(label.get(name) or None for name in names), len(distinct)) for label in labels]
         return names, list(distinct), np.array(numbers), None
-    known = np.array(labels, dtype=np.int64)
-    if own is None or known.shape[1:] != (len(own),) or (known.max(axis=0) >= own.sizes).any():
+    right = own is not None and all(isinstance(label, list) and len(label) == len(own) for label in labels)
+    known = np.array(labels if right else [], dtype=np.int64)
+    if own is None or not right or (known.max(axis=0) >= own.sizes).any():
         raise DataError(f"{name_of(folder)}: {INDEX} and {TREE} do not belong together; copy both again, or pack again")
     rows, which = np.unique(known, axis=0, return_inverse=True)
     named = [tuple(own.classes[k][row[k]] if row[k] >= 0 else None for k in own.top_down) for row in rows]

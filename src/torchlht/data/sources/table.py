@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torchlht.data.pictures import picture_at
+from torchlht.data.pictures import as_url, picture_at
 from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.reading import Row, Table, read_table
@@ -40,6 +40,8 @@ def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     files = [cells[table.columns.index(path_column)] for _, cells in table.rows]
     if missing := [place for place, file in zip(where, files, strict=True) if not file]:
         raise DataError(f"{missing[0]}: {path_column} is empty; every row must name its picture")
+    if asked := [f"{place}: {file}" for place, file in zip(where, files, strict=True) if as_url(file)]:
+        raise DataError(f"{asked[0]} is an address; a table names files on this computer: download it, or pack shards there")
     labels = np.array([label_of(tree, names, row.names, place) for row, place in zip(rows, where, strict=True)])
     return Samples(
         path.stem,

@@ -183,8 +183,8 @@ class Drawn:
         return [self._picture(png, f"on-{theme.name}") for theme, png in ((LIGHT, self.light), (DARK, self.dark))]
 
     def _picture(self, png: bytes, kind: str) -> Picture:
-        width, height = (round(side * SCREEN / DPI) for side in Image.open(io.BytesIO(png)).size)
-        source = jpeg(Image.open(io.BytesIO(png))) if self.photographs else data_uri(png, "image/png")
+        width, height = (round(side * SCREEN / DPI) for side in Image.open(io.BytesIO(png), formats=("PNG",)).size)
+        source = jpeg(Image.open(io.BytesIO(png), formats=("PNG",))) if self.photographs else data_uri(png, "image/png")
         return Picture(source, width, height, self.alt, kind)
 
 
@@ -207,7 +207,7 @@ def draw(name: str, alt: str, make: Callable[[], Figure], *, photographs: bool =
 
 def few_colours(png: bytes) -> bytes:
     """The same picture with 256 colours, a quarter of the size; colours hardly change."""
-    image = Image.open(io.BytesIO(png)).convert("RGB")
+    image = Image.open(io.BytesIO(png), formats=("PNG",)).convert("RGB")
     buffer = io.BytesIO()
     image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
