@@ -11,13 +11,12 @@ import sys
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, get_args
 
-import tyro
-
 import torchlht
 from torchlht import commands, console
+from torchlht.commands.arguments import help_text, read_words
 from torchlht.commands.base import COMMANDS, Group
 from torchlht.doors import sentence
-from torchlht.errors import ConfigError, LHTError, suggestion
+from torchlht.errors import ConfigError, LHTError, as_flag, suggestion
 from torchlht.learn.options import preset
 
 if TYPE_CHECKING:
@@ -33,20 +32,15 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
     command = COMMANDS[name]
     fields = {f.name for f in dataclasses.fields(command.options)}
     words, pairs = method_flags(arguments, fields | {"help"}) if "option" in fields else (list(arguments), [])
-
-    def once(**default: Any) -> Any:
-        config = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
-        return tyro.cli(command.options, prog=f"lht {name}", args=words, description=command.help, config=config, **default)
-
-    try:
-        found = once()
-    except SystemExit:
-        if "method" in fields and "--help" in words and (method := asked_method(words)):
-            print(options_help(method))
-        raise
-    if getattr(found, "preset", "default") != "default":
-        found = once(default=dataclasses.replace(found, **preset(found.preset)))
-    return dataclasses.replace(found, option=(*pairs, *found.option)) if pairs else found
+    if "--help" in words or "-h" in words:
+        print(help_text(name, command.options, command.help))
+        if "method" in fields and (method := asked_method(words)):
+            print(f"\n{options_help(method)}")
+        raise SystemExit(0)
+    values = read_words(name, command.options, words, lambda: method_names(arguments) if "option" in fields else ())
+    if pairs:
+        values["option"] = (*pairs, *values.get("option", ()))
+    return command.options(**{**preset(str(values.get("preset", "default"))), **values})
 
 
 def asked_method(words: Sequence[str]) -> str | None:
@@ -85,6 +79,13 @@ def flagged_option(name: str, method: str) -> tuple[Option | None, bool]:
         if name in known or name.removeprefix("no_") in known:
             return (known[name], False) if name in known else (known[name.removeprefix("no_")], True)
     return None, False
+
+
+def method_names(arguments: Sequence[str]) -> list[str]:
+    """The flags of the options of the method that is asked for."""
+    from torchlht.heads.method import options_of
+
+    return [as_flag(option) for option in options_of(asked_method(arguments) or "lht")]
 
 
 def options_help(method: str) -> str:

@@ -113,6 +113,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     'did you mean multihead? (known: flat, multihead)'
     """
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=1)
     listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return f"did you mean {near[0]}? (known: {listed})" if near else f"known: {listed}"
+    near = nearest(word, names)
+    return f"{near} (known: {listed})" if near else f"known: {listed}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The question after a misspelt name, such as "did you mean multihead?"; empty when no name is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""

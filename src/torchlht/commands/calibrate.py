@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
 from torchlht import console
 from torchlht.commands.base import AskingArgs, command
-from torchlht.data.options import OnErrorArgs
+from torchlht.data.options import OnErrorArgs, Word
 from torchlht.doors import Count
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
@@ -25,9 +23,9 @@ if TYPE_CHECKING:
 class CalibrateArgs(AskingArgs, OnErrorArgs):
     """Calibrate a run's probabilities."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: Annotated[str, Word("RUN")]
     """A run directory; calibration.json is written into it."""
-    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
+    data: Annotated[str | None, Word("DATA")] = None
     """Labelled samples that the run was not trained on; its own validation samples by default."""
     split: Split | None = None
     """Which part of the data; val by default, or everything if the data has no validation part."""

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import OnErrorArgs, Options, TreeArgs
+from torchlht.data.options import OnErrorArgs, Options, TreeArgs, Word
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import find_problems
 from torchlht.data.samples import check_images, read_data
@@ -27,7 +25,7 @@ from torchlht.show.preview import contact_sheet
 class PreviewArgs(TreeArgs):
     """Look at a dataset before training."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    data: Annotated[str, Word("DATA")]
     """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path | None = None
     """The contact sheet to write; preview-DATA.png in the current folder by default."""
@@ -58,7 +56,7 @@ def run_preview(args: PreviewArgs) -> None:
 class PackArgs(OnErrorArgs, TreeArgs):
     """Pack pictures into tar files."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    data: Annotated[str, Word("DATA")]
     """What to pack: a folder of pictures, a .csv/.tsv table, shards, `demo`, or a prepared benchmark such as `cub`."""
     out: Path
     """Folder to write, which must not exist yet: shards-000000.tar, …, index.json and hierarchy.json. `lht train` reads it,
@@ -94,7 +92,7 @@ def run_pack(args: PackArgs) -> None:
 class PrepareArgs(Options):
     """Prepare a benchmark from its official archive."""
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    name: Annotated[str, Word("NAME")]
     """cub, aircraft, aircraft-perturbed, cars, isic2018, ilsvrc-lowshot, cifar100, fashion-mnist or inat2021; `list` shows
     what each holds and where to get it."""
     root: Path | None = None

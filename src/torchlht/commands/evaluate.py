@@ -6,11 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
 from torchlht import console
 from torchlht.commands.base import AskingArgs, RuleArgs, StrictArgs, command
-from torchlht.data.options import OnErrorArgs
+from torchlht.data.options import OnErrorArgs, Word
 from torchlht.errors import ConfigError
 from torchlht.show import terminal
 from torchlht.vocabulary import Split
@@ -20,9 +18,9 @@ from torchlht.vocabulary import Split
 class EvaluateArgs(RuleArgs, StrictArgs, AskingArgs, OnErrorArgs):
     """Measure a trained model."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: Annotated[str, Word("RUN")]
     """A run directory, or a model on the hub."""
-    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
+    data: Annotated[str | None, Word("DATA")] = None
     """The data to measure it on; the run's own by default."""
     split: Split = "test"
     """Which part of the data."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
 from torchlht import console
 from torchlht.commands.base import StrictArgs, command
+from torchlht.data.options import Word
 from torchlht.doors import OpenShare, WholeShare
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 class ExportArgs(StrictArgs):
     """Export a run to one file that works without torchlht."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: Annotated[str, Word("RUN")]
     """A finished run directory, or a model on the hub."""
     to: Literal["onnx", "torch"] | None = None
     """`onnx`: for onnxruntime and other programs that read ONNX; `torch`: a torch.export program (.pt2). By default what --out

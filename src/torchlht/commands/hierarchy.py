@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import Options
+from torchlht.data.options import Options, Word
 from torchlht.doors import Count
 from torchlht.errors import HierarchyError
 from torchlht.hierarchy.tree import Hierarchy
@@ -21,7 +19,7 @@ from torchlht.show import terminal
 class HierarchyArgs(Options):
     """A tree of classes."""
 
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    file: Annotated[Path, Word("FILE")]
     """A .csv, .json or .yaml file, a folder tree, or a run directory."""
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species."""

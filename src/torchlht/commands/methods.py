@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
 from rich.table import Table
 
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import Options
+from torchlht.data.options import Options, Word
 from torchlht.doors import Count
 from torchlht.errors import ConfigError
 from torchlht.hierarchy.tree import Hierarchy
@@ -23,7 +22,7 @@ CUB = Path(__file__).parents[1] / "trees" / "cub.json"
 class MethodsArgs(Options):
     """List the methods."""
 
-    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
+    pattern: Annotated[str, Word("PATTERN")] = "*"
     """Only methods whose name matches, such as lht*; a single match is shown with its options."""
     hierarchy: Path | None = None
     """The tree to count parameters for; CUB-200-2011 (13 orders, 38 families, 200 species) by default."""

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import tyro
 from rich.table import Table
 
 from torchlht import console
 from torchlht.commands.base import AcceleratorArgs, RuleArgs, StrictArgs, command
-from torchlht.data.options import OnErrorArgs
+from torchlht.data.options import OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
 from torchlht.errors import DataError
 
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
     """Predict classes at every level."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: Annotated[str, Word("RUN")]
     """A run directory, a model on the hub, or a file written by `lht export --to onnx`."""
-    inputs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")] = field(default_factory=list)
+    inputs: Annotated[list[str], Word("FILE…")] = field(default_factory=list)
     """Pictures, folders or patterns; a table, shards or `demo` (their test pictures); for a model on features, .npz files
     with `x`."""
     format: Literal["table", "csv", "json"] = "table"

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from torchlht import console
 from torchlht.commands.base import AskingArgs, command
+from torchlht.data.options import Word
 from torchlht.doors import Many
 from torchlht.vocabulary import Split
 
@@ -18,7 +17,7 @@ from torchlht.vocabulary import Split
 class ReportArgs(AskingArgs):
     """Write a page about a run."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: Annotated[str, Word("RUN")]
     """A finished run directory."""
     compare: tuple[str, ...] = ()
     """Other runs on the same tree to compare with, such as a baseline."""

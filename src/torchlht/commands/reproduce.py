@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
 from rich.table import Table
 
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import Options
+from torchlht.data.options import Options, Word
 from torchlht.errors import ConfigError
 from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.lab.reproduction.experiments import Experiment, list_experiments
@@ -22,7 +21,7 @@ from torchlht.lab.reproduction.experiments import Experiment, list_experiments
 class ReproduceListArgs(Options):
     """List what can be reproduced."""
 
-    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = "*"
+    pattern: Annotated[str, Word("PATTERN")] = "*"
     """Only names that match, such as *cub*."""
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
-
-import tyro
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from torchlht.doors import Count, Many, Seed, Share, WholeShare, checked
 from torchlht.errors import ConfigError
@@ -18,6 +16,18 @@ from torchlht.vocabulary import OnError, Perturb, Rounding, Select
 
 if TYPE_CHECKING:
     from torchlht.data.samples import Faults, Mask
+
+
+class Word(NamedTuple):
+    """Marks an option that is a word of its own on the command line, and names it there: `lht train DATA`."""
+
+    name: str
+
+
+class Alias(NamedTuple):
+    """Marks an option with a second flag."""
+
+    flag: str
 
 
 def refuse(wrong: bool, sentence: str) -> None:
@@ -150,7 +160,7 @@ class SplitArgs(Options):
 class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
     """The samples of one run."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
+    data: Annotated[str, Word("DATA")] = ""
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, a prepared benchmark such as `cub`, or shards:
     their folder, a pattern such as birds/shards-{000000..000099}.tar, or an address such as s3://bucket/birds."""
     _: KW_ONLY

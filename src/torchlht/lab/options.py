@@ -7,9 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
-
-from torchlht.data.options import DataArgs, OnErrorArgs, Options, TreeArgs, plain, refuse
+from torchlht.data.options import Alias, DataArgs, OnErrorArgs, Options, TreeArgs, Word, plain, refuse
 from torchlht.doors import Count, NotNegative, OpenShare, Parallel, Positive, Seed, fitting, read_yaml
 from torchlht.errors import ConfigError, RunError
 from torchlht.learn.options import HERE, BackboneArgs, MethodArgs, RunArgs, TrainArgs, preset, with_old_options
@@ -21,7 +19,7 @@ MOST_SEEDS = 1000
 class ManyArgs(Options):
     """Options of experiments that have their own directory and can be resumed."""
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    data: Annotated[str, Word("DATA")]
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path
     """Directory for the table and the runs."""
@@ -115,7 +113,7 @@ class CompareArgs(RunArgs, ManyArgs):
 class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
     """Recognise new classes from a few examples each."""
 
-    target: Annotated[str, tyro.conf.arg(aliases=["--targets"])] = "50"
+    target: Annotated[str, Alias("--targets")] = "50"
     """The new classes: how many of the finest to draw, or a file with one name per line. The others are used for training."""
     methods: str = "nn,sgm,ppa,lsd,kt,lht"
     """Methods, separated by commas: nn, ppa, lsd, or any that `lht methods` lists, with options such as lht:gamma=1."""
@@ -199,7 +197,7 @@ def _whole_numbers(name: str, text: str) -> list[int]:
 class ReproduceArgs(Options):
     """Reproduce a table or figure of the paper."""
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    name: Annotated[str, Word("NAME")]
     """Its name; `lht reproduce list` shows them all."""
     root: Path | None = None
     """The dataset's archive; or a table or an .npz of features to use instead. Not needed for a dataset that was prepared by

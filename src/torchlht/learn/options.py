@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torchlht.data.options import DataArgs, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs
 from torchlht.doors import Count, Decay, NotNegative, Parallel, Positive, Seed, Share, Side, Workers
@@ -171,7 +171,7 @@ HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a re
 
 @dataclass(frozen=True, kw_only=True)
 class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
-    """The options that several runs can share."""
+    """Preset, augmentation and rules. With the groups it inherits, the options that several runs can share."""
 
     preset: PresetName = "default"
     """`paper`: the published configuration (ResNet-50, 448 px, 200 epochs, split features, γ = 1); other flags override it."""
@@ -199,6 +199,8 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
 class TrainArgs(RunArgs, DataArgs):
     """Train a hierarchical classifier on partly labelled data."""
 
+    FIRST: ClassVar = ("out", "backbone", "freeze", "epochs", "levels", "on_error", "val", "method", "semi", "resume", "quiet")
+    """What most people need, in the order of --help."""
     out: Path | None = None
     """Run directory to write; runs/DATA-METHOD-sSEED by default. It must not exist yet."""
     _: dataclasses.KW_ONLY

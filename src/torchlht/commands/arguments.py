@@ -1,0 +1,262 @@
+"""Options on the command line: a dataclass of options read from words, and explained by --help.
+
+A field is `--name VALUE`, a bool `--name` or `--no-name`, a tuple `--name VALUE…`; one marked with `Word` is a word of its own.
+Its docstring explains it. Types are checked by the options themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from torchlht.data.options import Alias, Word
+from torchlht.errors import ConfigError, as_flag, nearest
+
+NAMES = {int: "N", float: "NUMBER", Path: "PATH", str: "TEXT"}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A field of the options as an argument.
+
+    Attributes:
+        name: the field's name.
+        kinds: the types it may have, without None.
+        marks: `Word` and `Alias` of its hint.
+        default: its default; MISSING if it is required.
+        group: the class that declares it.
+        meaning: its docstring, as one line.
+    """
+
+    name: str
+    kinds: tuple[Any, ...]
+    marks: tuple[Any, ...]
+    default: Any
+    group: type[Any]
+    meaning: str
+
+    @property
+    def word(self) -> str | None:
+        """How a word that is not a flag is called, such as RUN; None for a flag."""
+        return next((mark.name for mark in self.marks if isinstance(mark, Word)), None)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """--name and its aliases."""
+        return (as_flag(self.name), *(mark.flag for mark in self.marks if isinstance(mark, Alias)))
+
+    @property
+    def several(self) -> bool:
+        """Whether it takes any number of words."""
+        return any(get_origin(kind) in (tuple, list) for kind in self.kinds)
+
+    @property
+    def value(self) -> str:
+        """What its value looks like: N, a|b, PATH."""
+        if self.several:
+            return "TEXT…"
+        words = [get_args(kind) if get_origin(kind) is Literal else (NAMES.get(kind, "TEXT"),) for kind in self.kinds]
+        return "|".join(str(word) for some in words for word in some)
+
+    def read(self, word: str) -> Any:
+        """The value that a word stands for; a word that does not fit is left to the options to refuse."""
+        for kind in (int, float):
+            if kind in self.kinds:
+                try:
+                    return kind(word)
+                except ValueError:
+                    continue
+        return word
+
+    def shown(self) -> str:
+        """How it is written: --freeze, --no-freeze; --epochs N."""
+        if self.word:
+            return self.word
+        if bool in self.kinds:
+            return f"{self.flags[0]}, --no-{self.flags[0][2:]}"
+        return f"{', '.join(self.flags)} {self.value}"
+
+    def explained(self) -> str:
+        """Its meaning, with its default where the meaning does not tell it."""
+        if self.default is MISSING:
+            return self.meaning if self.word else f"{self.meaning} (required)"
+        plain = {True: "yes", False: "no"}[self.default] if isinstance(self.default, bool) else self.default
+        return self.meaning if plain in (None, "", ()) else f"{self.meaning} (default: {plain})"
+
+    def needed(self, command: str) -> ConfigError:
+        """What to raise when it is missing."""
+        return ConfigError(f"lht {command} needs {self.shown()}: {self.meaning.replace('`', '')}")
+
+
+@functools.cache
+def arguments_of(options: Any) -> dict[str, Argument]:
+    """The arguments of a class of options, by name; those of its base classes first."""
+    hints, found = get_type_hints(options, include_extras=True), {}
+    for field in dataclasses.fields(options):
+        group = next(cls for cls in options.__mro__ if field.name in vars(cls).get("__annotations__", {}))
+        kinds, marks = _unpacked(hints[field.name])
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        default = () if default == [] else default
+        found[field.name] = Argument(field.name, tuple(kinds), tuple(marks), default, group, _meanings(group)[field.name])
+    return found
+
+
+def _unpacked(hint: Any) -> tuple[list[Any], list[Any]]:
+    """The types of a hint without None, and everything that annotates them."""
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        kinds, more = _unpacked(inner)
+        return kinds, [*marks, *more]
+    if get_origin(hint) in (Literal, tuple, list) or not get_args(hint):
+        return ([] if hint is type(None) else [hint]), []
+    parts = [_unpacked(part) for part in get_args(hint)]
+    return [kind for kinds, _ in parts for kind in kinds], [mark for _, marks in parts for mark in marks]
+
+
+@functools.cache
+def _meanings(group: Any) -> dict[str, str]:
+    """The docstring under each field of a class."""
+    (body,) = [node.body for node in ast.parse(inspect.getsource(group)).body if isinstance(node, ast.ClassDef)]
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def read_words(command: str, options: Any, words: Sequence[str], others: Callable[[], Iterable[str]] = tuple) -> dict[str, Any]:
+    """The values of the options that the words after `lht COMMAND` give.
+
+    Args:
+        command: the command, for messages.
+        options: the class of its options.
+        words: the words.
+        others: gives flags that are read elsewhere, to suggest them.
+
+    Raises:
+        ConfigError: for an unknown option, a missing value or word, or a word too many.
+    """
+    known = arguments_of(options)
+    flags = {flag: argument for argument in known.values() if not argument.word for flag in argument.flags}
+    values: dict[str, Any] = {}
+    loose, left = [], list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":  # the words after it are no flags, whatever they look like
+            loose += left
+            break
+        if not is_flag(word):
+            loose.append(word)
+            continue
+        flag, equals, text = word.partition("=")
+        flag = flag.replace("_", "-")
+        switch = flags.get("--" + flag.removeprefix("--no-"))
+        found = flags.get(flag) or (switch if switch and bool in switch.kinds else None)
+        if found is None:
+            near = nearest(flag, [*flags, *others()])
+            raise ConfigError(f"unknown option {flag}: {f'{near} ' if near else ''}lht {command} --help lists them all")
+        taken = [text] if equals else _values(found, left)
+        if bool in found.kinds:
+            values[found.name] = _switched(flag, taken, on=flag in flags)
+        elif found.several:
+            values[found.name] = (*values.get(found.name, ()), *taken)
+        elif taken:
+            values[found.name] = found.read(taken[0])
+        else:
+            raise ConfigError(f"{flag} needs a value: {found.value}")
+    for argument in flags.values():
+        if argument.default is MISSING and argument.name not in values:
+            raise argument.needed(command)
+    return values | _placed(command, [argument for argument in known.values() if argument.word], loose)
+
+
+def is_flag(word: str) -> bool:
+    """Whether a word starts an option: --epochs or -o, but not -1."""
+    return word.startswith("-") and len(word) > 1 and not word[1:2].isdigit() and word[1:2] != "."
+
+
+def _values(argument: Argument, left: list[str]) -> list[str]:
+    """The words that belong to a flag, taken from those that are left."""
+    taken: list[str] = []
+    if bool in argument.kinds:
+        return [left.pop(0)] if left and left[0].lower() in ("true", "false") else taken
+    while left and not is_flag(left[0]) and (argument.several or not taken):
+        taken.append(left.pop(0))
+    return taken
+
+
+def _switched(flag: str, taken: Sequence[str], *, on: bool) -> bool:
+    """The value of a switch: --freeze, --no-freeze, --freeze=false."""
+    said = {"true": True, "false": False}.get(taken[0].lower()) if taken else True
+    if said is None:
+        raise ConfigError(f"{flag} is {taken[0]!r}: it takes no value, or true or false")
+    return said == on
+
+
+def _placed(command: str, places: Sequence[Argument], words: list[str]) -> dict[str, Any]:
+    """Words that are no flags, each at its place."""
+    values: dict[str, Any] = {}
+    for place in places:
+        if place.several:
+            values[place.name], words = list(words), []
+        elif words:
+            values[place.name] = place.read(words.pop(0))
+        elif place.default is MISSING:
+            raise place.needed(command)
+    if words:
+        takes = " ".join(place.shown() for place in places) or "no words besides options"
+        raise ConfigError(f"{words[0]!r} is one word too many: lht {command} takes {takes}; put names with blanks in quotes")
+    return values
+
+
+# ---- explaining ----------------------------------------------------------------------------------------------------
+
+
+def help_text(command: str, options: Any, what: str) -> str:
+    """The text of `lht COMMAND --help`: what most people need first, then the groups the options are declared in."""
+    known = arguments_of(options)
+    words = [argument for argument in known.values() if argument.word]
+    usage = " ".join(f"[{argument.word}]" if argument.default is not MISSING else str(argument.word) for argument in words)
+    lines = [
+        f"usage: lht {command} {usage}".rstrip() + " [options]",
+        "",
+        textwrap.fill(what, _width()),
+        "",
+        *_paragraphs(words),
+    ]
+    flags = [argument for argument in known.values() if not argument.word]
+    first = [known[name] for name in getattr(options, "FIRST", ())] or [one for one in flags if one.group is options]
+    groups = {"what most people need" if hasattr(options, "FIRST") else "options": first}
+    for cls in options.__mro__:
+        title = (inspect.getdoc(cls) or "").partition("\n")[0].partition(".")[0]
+        groups["more" if cls is options else title[:1].lower() + title[1:]] = [
+            one for one in flags if one.group is cls and one not in first
+        ]
+    for title, members in groups.items():
+        if members:
+            lines += ["", f"{title}:", *_paragraphs(members)]
+    return "\n".join(lines)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, 100)
+
+
+def _paragraphs(arguments: Sequence[Argument]) -> Iterator[str]:
+    margin = " " * 6
+    fold = textwrap.TextWrapper(_width(), margin, margin, break_on_hyphens=False)
+    for argument in arguments:
+        yield from (f"  {argument.shown()}", fold.fill(argument.explained()))
