@@ -76,7 +76,7 @@ def fitting(name: str, value: Any, hint: Any) -> Any:
         raise ConfigError(f"`{name}` holds a NUL character: remove it")
     try:
         return msgspec.convert(plain, hint, dec_hook=_from_text)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         raise ConfigError(_refusal(name, value, hint)) from None
 
 
@@ -206,7 +206,7 @@ def fit(content: Any, kind: type[T], source: str, error: type[LHTError] = DataEr
     except msgspec.ValidationError as fault:
         what, _, where = str(fault).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")
-        what = what.replace("`", "").replace("Expected", "expected", 1).replace("Object", "it", 1)
+        what = what.replace("`", "").replace("Expected", "expected", 1).replace("Object missing required field", "lacks", 1)
         raise error(f"{source}: {f'{field}: ' if field else ''}{what}") from None
 
 
