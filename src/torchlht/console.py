@@ -31,6 +31,11 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else many}"
 
 
+def shortened(text: str, width: int) -> str:
+    """A text that fits, its end replaced by an ellipsis if need be."""
+    return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
+
+
 # ---- progress ------------------------------------------------------------------------------------------------------
 
 
@@ -40,12 +45,10 @@ class EpochView:
     def __init__(self, epochs: int, steps: int, *, start: int, quiet: bool) -> None:
         self.epochs, self.steps, self.live = epochs, steps, notes.is_terminal and not quiet
         self.lines = not quiet and not self.live
-        columns = (
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(24),
-            TextColumn("{task.description}"),
-        )
-        self.bar = Progress(*columns, TimeRemainingColumn(), console=notes, disable=not self.live, transient=True)
+        count = TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}")
+        self.strip, text = BarColumn(24), TextColumn("{task.description}")
+        columns = (count, self.strip, text, TimeRemainingColumn())
+        self.bar = Progress(*columns, console=notes, disable=not self.live, transient=True)
         self.task = self.bar.add_task("", total=epochs * steps, completed=start * steps, epoch=start + 1, epochs=epochs)
         self.text = ""
 
@@ -60,7 +63,10 @@ class EpochView:
 
     def epoch(self, epoch: int, text: str) -> None:
         """Report a finished epoch; `text` is its summary."""
-        self.bar.update(self.task, description=text, epoch=min(epoch + 1, self.epochs))
+        room = notes.width - len(f"epoch {self.epochs}/{self.epochs}   0:00:00 ")
+        self.strip.bar_width = min(max(room - len(text), 8), 24)
+        short = shortened(text, room - self.strip.bar_width)
+        self.bar.update(self.task, description=short, epoch=min(epoch + 1, self.epochs))
         if self.lines:
             notes.print(f"epoch {epoch}/{self.epochs}  {text}", soft_wrap=True)
 

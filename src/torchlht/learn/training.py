@@ -41,6 +41,7 @@ from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
+from torchlht.learn.header import header
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
 from torchlht.learn.options import HERE, Recipe, TrainArgs, preset_options
 from torchlht.learn.semi.schedule import Semi
@@ -71,6 +72,8 @@ def train(args: TrainArgs) -> Path:
     recipe = args.recipe(features=features, samples=samples, pretrained=model.backbone.pretrained)
     taught = taught_samples(args, prepared.samples, model)
     semi = make_semi(args, recipe, prepared.samples, model, taught)
+    said = header(prepared.samples, len(prepared.problems), model, recipe, fabric.device, run.path, freeze=args.freeze)
+    console.note(said, quiet=args.quiet or not fabric.is_global_zero)
     if not resuming:
         fabric.barrier()
         if fabric.is_global_zero:
