@@ -36,11 +36,13 @@ class LHTError(Exception):
     ('mask_levels is 0: hide at least 1 level', '--mask-levels is 0: hide at least 1 level')
 
     Attributes:
+        message: the message as it was given, with options in backquotes.
         in_flags: the message for the command line.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(OPTION.sub(lambda option: option[1], message))
+        self.message = message
         self.in_flags = OPTION.sub(lambda option: as_flag(option[1]), message)
 
 

@@ -1,18 +1,36 @@
-"""Writing files completely or not at all: write a temporary file, then rename it. And the cache directory."""
+"""Writing files completely or not at all: write a temporary file, then rename it. Claiming folders. And the cache directory.
+
+A writer that is killed leaves its temporary file, whose name says who wrote it. The next one to write the same file, or to
+claim the folder, removes what dead writers left.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import hashlib
 import json
 import os
+import re
+import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
 import yaml
+from filelock import FileLock, Timeout
+
+from torchlht.errors import RunError
+
+LOCK = ".lock"
+PART = re.compile(r"\..*\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-\w+\.part")
+STALE = 24 * 3600
+"""Seconds after which a temporary file of another machine counts as left behind: nothing takes a day to write."""
+SHORT = 64
+"""Characters of a file's name in that of its temporary file, so that long names stay possible."""
 
 T = TypeVar("T")
 
@@ -21,7 +39,9 @@ T = TypeVar("T")
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`. It replaces `path` when the block succeeds, and is removed when it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    sweep(path.parent, path.name)
+    writer = f".{path.name[:SHORT]}.{_host()}-{os.getpid()}-"
+    handle, name = tempfile.mkstemp(prefix=writer, suffix=".part", dir=path.parent)
     os.close(handle)
     beside = Path(name)
     try:
@@ -30,6 +50,71 @@ def replacing(path: Path) -> Iterator[Path]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove the temporary files that dead writers left in a folder; with `name`, only those of one file."""
+    for left in folder.glob(".*.part"):
+        found = PART.fullmatch(left.name)
+        if found and left.name.startswith(f".{name[:SHORT]}") and _dead(left, found["host"], int(found["pid"])):
+            left.unlink(missing_ok=True)
+
+
+def _dead(file: Path, host: str, pid: int) -> bool:
+    if host != _host():
+        with suppress(FileNotFoundError):
+            return time.time() - file.stat().st_mtime > STALE
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):  # somebody else's process
+        return False
+    return False
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Context: no other process may claim this folder, which is made if need be, and removed again if it stays empty.
+
+    The claim ends with the process, however it ends. On a disk without locks, such as some network disks, nothing is claimed.
+
+    Raises:
+        RunError: when another process has claimed it.
+    """
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{folder}: another process is writing there; wait until it ends, or choose another `out`") from None
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+    try:
+        for place in (folder, *(one for one in folder.iterdir() if one.is_dir())):
+            sweep(place)
+        yield
+    finally:
+        (folder / LOCK).unlink(missing_ok=True)
+        lock.release()
+        for one in made:
+            with suppress(OSError):  # not empty, or gone
+                one.rmdir()
+
+
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def content(folder: Path) -> list[str]:
+    """The names of what a folder holds, without what belongs to a claim."""
+    return sorted(one.name for one in folder.iterdir() if one.name != LOCK and not PART.fullmatch(one.name))
 
 
 def _umask() -> int:
@@ -56,7 +141,7 @@ def write_yaml(path: Path, value: Any) -> None:
 
 def noted(note: Path, kind: Any, make: Callable[[], T], *, keep: bool = True) -> T:
     """What a note in the cache says. If there is none, or it is damaged, it is made, and written unless `keep` is false."""
-    with contextlib.suppress(OSError, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
+    with suppress(OSError, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
         return cast(T, msgspec.json.decode(note.read_bytes(), type=kind))
     made = make()
     if keep:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.data.batches import FeatureSet, SampleSet, load
-from torchlht.errors import ConfigError, DataError
+from torchlht.errors import ConfigError, DataError, DivergedError
 from torchlht.heads.prediction import Prediction
 
 BATCH = 256
@@ -42,6 +42,7 @@ def over(
 
     Raises:
         DataError: when there are no samples.
+        DivergedError: when a probability is not a number.
     """
     data = as_set(data)
     if batches is None:
@@ -55,6 +56,8 @@ def over(
                 continue  # none of them could be read
             with torch.no_grad():  # not around the loop: it would also affect the caller
                 said = question(x.to(device))
+            if isinstance(said, Prediction):
+                check_numbers(said)
             yield rows, said, labels.to(device)
 
 
@@ -76,6 +79,15 @@ class Divided(Protocol):
     def part_for(self, *, features: bool) -> nn.Module:
         """The part that takes features, or pictures."""
         ...
+
+
+def check_numbers(prediction: Prediction) -> None:
+    """Raise DivergedError if a probability is NaN: it would spoil counts, figures and files further on."""
+    if any(bool(log_p.isnan().any()) for log_p in prediction.log_probs):
+        raise DivergedError(
+            "the model gives probabilities that are not numbers: its weights, or the features it gets, are damaged or too "
+            "large; train it again with a lower `lr`, or check the features"
+        )
 
 
 def as_set(data: SampleSet | Tensor) -> SampleSet:

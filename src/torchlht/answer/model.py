@@ -2,7 +2,7 @@
 
 A run directory is written so that a killed run can be resumed and a finished one is always complete:
 
-config.yaml  hierarchy.json  split.json      written at the start
+split.json  hierarchy.json  config.yaml      written at the start, in this order
 history.csv  checkpoint/                     after every epoch; checkpoint/ also inside epochs, with `checkpoint_every`
 model.safetensors  metrics.json              at the end, when checkpoint/ is removed
 """
@@ -42,7 +42,7 @@ from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
 from torchlht.data.inputs import feature_rows, pictures_of
 from torchlht.data.pictures import Picture, Problem
 from torchlht.errors import DataError, RunError
-from torchlht.files import replacing, write_json, write_text, write_yaml
+from torchlht.files import content, replacing, write_json, write_text, write_yaml
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.prediction import Prediction, decide
 from torchlht.hierarchy.tree import Hierarchy
@@ -50,6 +50,7 @@ from torchlht.hierarchy.tree import Hierarchy
 Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
 History = list[dict[str, float]]
 CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
+BEGUN = {"split.json", "problems.csv", TREE}  # what is written before config.yaml
 
 
 class Predictor(ABC):
@@ -325,7 +326,7 @@ class Run:
 
     @property
     def config(self) -> Path:
-        """The parts of the model and the options of the run; written first."""
+        """The parts of the model and the options of the run; written when everything else is there to train."""
         return self.path / "config.yaml"
 
     @property
@@ -344,7 +345,10 @@ class Run:
             raise RunError(f"{self.path}: holds a finished run; choose another `out`, or remove it")
         if self.config.is_file():
             raise RunError(f"{self.path}: holds an unfinished run; continue it with lht train --resume {self.path}")
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: is a file; choose another `out`")
+        left = content(self.path) if self.path.is_dir() else []
+        if left and not (self.split.name in left and set(left) <= BEGUN):  # killed before it began
             raise RunError(f"{self.path}: exists and is not empty; choose another `out`")
 
     def write_history(self, history: History) -> None:

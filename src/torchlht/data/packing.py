@@ -17,7 +17,8 @@ from torchlht.data.pictures import BLOCK, SUFFIXES, Picture, TarMember, open_byt
 from torchlht.data.samples import SPLITS, Samples, hashed
 from torchlht.data.sources.shards import FORMAT, INDEX, TREE, Shard
 from torchlht.errors import ConfigError, DataError
-from torchlht.files import write_json
+from torchlht.files import LOCK, claimed, write_json
+from torchlht.files import content as held_by
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 Dealt = tuple[int, int, str, bytes]  # shard number, sample, suffix of the picture, its bytes
@@ -47,8 +48,14 @@ def pack(samples: Samples, out: Path, *, size: int | None = None, per_shard: int
     """
     if samples.images is None:
         raise DataError(f"{samples.name}: features are already one file; lht data pack is for pictures")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or held_by(out)):
         raise DataError(f"{out}: exists and is not empty; choose another `out`")
+    with claimed(out):
+        return _pack(samples, out, size, per_shard, seed)
+
+
+def _pack(samples: Samples, out: Path, size: int | None, per_shard: int | None, seed: int) -> list[Path]:
+    """Write into a folder beside `out`, which is claimed and empty, then rename it."""
     beside = out.with_name(f".{out.name}.part")
     shutil.rmtree(beside, ignore_errors=True)  # left by a killed run
     beside.mkdir(parents=True)
@@ -57,6 +64,7 @@ def pack(samples: Samples, out: Path, *, size: int | None = None, per_shard: int
         shards = [_write(samples, part, beside / f"shards-{number:06d}.tar") for number, part in dealt]
         samples.hierarchy.write(beside / TREE)
         write_json(beside / INDEX, {"format": FORMAT, "shards": [asdict(shard) for shard in shards]}, indent=None)
+        (out / LOCK).unlink(missing_ok=True)
         beside.replace(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

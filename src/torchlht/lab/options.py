@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from torchlht.data.options import Alias, DataArgs, OnErrorArgs, Options, TreeArgs, Word, plain, refuse
 from torchlht.doors import Count, NotNegative, OpenShare, Parallel, Positive, Seed, fitting, read_yaml
 from torchlht.errors import ConfigError, RunError
+from torchlht.files import content
 from torchlht.learn.options import HERE, BackboneArgs, MethodArgs, RunArgs, TrainArgs, preset, with_old_options
 
 MOST_SEEDS = 1000
@@ -39,7 +40,7 @@ class ManyArgs(Options):
             what: what it should hold, such as "a comparison".
         """
         settled = self.out / name
-        if not settled.is_file() and self.out.exists() and any(self.out.iterdir()):
+        if not settled.is_file() and self.out.exists() and content(self.out):
             raise RunError(f"{self.out}: exists and is not empty; choose another `out`")
         if settled.is_file() and not self.resume:
             raise RunError(f"{self.out}: already holds {what}; add `resume` to continue it, or choose another `out`")

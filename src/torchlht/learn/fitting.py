@@ -220,10 +220,8 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
             keep_step(now)
     loss, hits = fabric.all_reduce((progress.loss, progress.hits), reduce_op="sum")
     mean_loss = (loss / (len(batches) * fabric.world_size)).item()
-    if not math.isfinite(mean_loss):
-        raise DivergedError(
-            f"the loss is {mean_loss} in epoch {epoch + 1}: training diverged; try a lower `lr` than {recipe.lr}"
-        )
+    check_finite("the loss", loss, now)
+    check_finite("the sum of the weights", torch.stack([p.detach().sum() for p in now.sets.network.parameters()]).sum(), now)
     tree, accuracy = now.model.hierarchy, (hits[:, 0] / hits[:, 1].clamp(min=1)).tolist()
     ended = time.monotonic()
     return {
@@ -236,6 +234,13 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
         "seconds": before + ended - started,
         **progress.found,
     }
+
+
+def check_finite(name: str, value: Tensor | None, now: Fitting) -> None:
+    """Raise DivergedError if a figure of the current epoch is NaN or infinite."""
+    if value is not None and not math.isfinite(number := value.item()):
+        epoch = len(now.history) + 1
+        raise DivergedError(f"{name} is {number} in epoch {epoch}: training diverged; try a lower `lr` than {now.recipe.lr}")
 
 
 def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
@@ -281,7 +286,8 @@ def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], str
         progress.hits += hits
     now.objective.tally = None
     if now.recipe.clip:
-        fabric.clip_gradients(now.step, now.optimizer, max_norm=now.recipe.clip)
+        norm = fabric.clip_gradients(now.step, now.optimizer, max_norm=now.recipe.clip, error_if_nonfinite=False)
+        check_finite("the gradient", norm, now)
     now.optimizer.step()
     if now.averaged:
         now.averaged.update(now.sets.network)

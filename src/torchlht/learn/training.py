@@ -10,6 +10,8 @@ import dataclasses
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ from torchlht.data.samples import (
     with_split,
 )
 from torchlht.errors import ConfigError, DataError, RunError
-from torchlht.files import write_json
+from torchlht.files import claimed, write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
@@ -59,6 +61,12 @@ def train(args: TrainArgs) -> Path:
         LHTError: if the options or the data are wrong, before anything is written.
     """
     fabric = make_fabric(args.accelerator, args.devices, args.precision)
+    with claim_of_all(fabric, place(args)):
+        return train_there(fabric, args)
+
+
+def train_there(fabric: Fabric, args: TrainArgs) -> Path:
+    """Train in a folder that these processes have claimed."""
     launch = launch_id(fabric)
     args, run, resuming = open_run(args, launch)
     if run.metrics.is_file():
@@ -94,6 +102,33 @@ def train(args: TrainArgs) -> Path:
 # ---- prepare -------------------------------------------------------------------------------------------------------
 
 
+def place(args: TrainArgs) -> Path:
+    """The run directory that the options name."""
+    if args.resume is not None:
+        if not args.resume.is_dir():
+            raise RunError(f"{args.resume}: no such run directory")
+        return args.resume
+    if not args.data:
+        raise ConfigError("no data: lht train DATA, where DATA is a folder, a .csv, an .npz or demo")
+    return args.out or Path("runs") / f"{short_name(args.data) or 'data'}-{args.method}-s{args.seed}"
+
+
+@contextmanager
+def claim_of_all(fabric: Fabric, folder: Path) -> Iterator[None]:
+    """Context: the first process claims the folder for all of them; if it cannot, none goes on."""
+    with ExitStack() as stack:
+        refused: str | None = None
+        if fabric.is_global_zero:
+            try:
+                stack.enter_context(claimed(folder))
+            except RunError as error:
+                refused = error.message
+        refused = fabric.broadcast(refused)
+        if refused is not None:
+            raise RunError(refused)
+        yield
+
+
 def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run, bool]:
     """The run to write, and the options to use: those it was started with, when resuming.
 
@@ -103,10 +138,8 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
     """
     if args.resume is not None:
         return *resumed(args, Run(args.resume)), True
-    if not args.data:
-        raise ConfigError("no data: lht train DATA, where DATA is a folder, a .csv, an .npz or demo")
     find_method(args.method)
-    out = args.out or Path("runs") / f"{short_name(args.data) or 'data'}-{args.method}-s{args.seed}"
+    out = place(args)
     run = Run(out)
     args = dataclasses.replace(args, data=lasting_name(args.data), out=out)
     if launch is None or not run.config.is_file() or read_config(out).get("launch") != launch:
@@ -119,8 +152,6 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
 
 def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
     """An unfinished run and its own options, with the options of the machine taken from `args`."""
-    if not run.path.is_dir():
-        raise RunError(f"{run.path}: no such run directory")
     config = read_config(run.path)
     if run.metrics.is_file():
         raise RunError(f"{run.path}: this run has finished; there is nothing to resume")
@@ -235,10 +266,10 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
 
 def start_run(run: Run, made: dict[str, Any], args: TrainArgs, prepared: Prepared, model: Model) -> None:
     """Create the run directory and write what is known before training; `made` is what `origin` returns."""
-    model.write_config(run.path, extra=made)
     write_json(run.split, split_record(args, prepared), indent=None)
     if prepared.problems:
         write_problems(run.path / "problems.csv", prepared.problems)
+    model.write_config(run.path, extra=made)  # last: with it, the run can be resumed
 
 
 def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:

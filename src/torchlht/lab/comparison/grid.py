@@ -6,12 +6,14 @@ import dataclasses
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import torch
 from torchlht import console
 from torchlht.answer.model import CONFIG, WEIGHTS, Run, read_metrics
 from torchlht.errors import DivergedError, RunError
-from torchlht.files import write_yaml
+from torchlht.files import claimed, write_yaml
 from torchlht.lab.comparison.contenders import (
     Candidate,
     Contender,
@@ -64,6 +66,12 @@ def compare(args: CompareArgs) -> Comparison:
     >>> results = compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
     >>> results.get("lht", 0.9, "accuracy", "family")        # one per seed
     """
+    with claimed(args.out):
+        return compare_there(args)
+
+
+def compare_there(args: CompareArgs) -> Comparison:
+    """Compare in a folder that this process has claimed."""
     first = args.training(mask=max(args.masks()), option=())
     args.claim(SETTINGS, "a comparison")
     prepared = prepare(first)  # problems of the data show up here, before training
@@ -87,6 +95,8 @@ def compare(args: CompareArgs) -> Comparison:
             grid = cells(args, contenders, choose(trials), lr)
         pool.run(grid)
     rows = [(cell.contender.label, cell.mask, cell.seed, read_metrics(cell.run.path)) for cell in grid]
+    if all("diverged" in metrics for *_, metrics in rows):
+        raise DivergedError(f"{args.out}: every run diverged, the first one so: {rows[0][-1]['diverged']}")
     results = write_results(args.out, rows, trials)
     draw_accuracy(results, args.out / "accuracy.png")
     return results
@@ -199,24 +209,31 @@ def workers(jobs: int, total: int) -> Iterator[Workers]:
             yield Workers(1, None, view)
             return
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=die_with_parent) as pool:
+        stop = spawn.Event()
+        with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=obey, initargs=(stop,)) as pool:
             try:
                 yield Workers(jobs, pool, view)
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                stop.set()  # the pool itself would wait for the cells that have begun, and for those it has sent ahead
+                pool.shutdown(cancel_futures=True)
                 raise
 
 
-def die_with_parent() -> None:
-    """Stop this worker when its parent is killed, so that it does not write while the comparison is resumed."""
+def obey(stop: Event) -> None:
+    """Stop this worker at once when it is told to, or when its parent is killed: files are written completely or not at all.
+
+    The parent alone hears an interrupt from the keyboard, and tells its workers.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def watch() -> None:
-        parent.join()
+    def leave_after(wait: Callable[[], object]) -> None:
+        wait()
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    for wait in (parent.join, stop.wait):
+        threading.Thread(target=leave_after, args=(wait,), daemon=True).start()
 
 
 def run_cell(cell: Cell, threads: int | None) -> None:

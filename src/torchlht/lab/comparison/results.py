@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) 
                 writer.writerow(tidy(metrics | found, level, method=name, mask=mask, seed=seed))
     write_text(out / "results.csv", text.getvalue())
     diverged = [f"{method}, {mask:.0%} masked, seed {seed}" for method, mask, seed, found in rows if "diverged" in found]
-    results = read_results(out)
-    write_text(out / "table.md", document(results, trials, diverged))
+    results = dataclasses.replace(read_results(out), diverged=diverged)
+    write_text(out / "table.md", document(results, trials))
     return results
 
 
@@ -70,6 +71,7 @@ class Comparison:
         levels: coarse → fine.
         seeds: in the order of the file.
         values: measured figures by seed, for each method, mask, level and column.
+        diverged: runs that diverged, which are not in the file.
     """
 
     methods: list[str]
@@ -77,6 +79,7 @@ class Comparison:
     levels: list[str]
     seeds: list[int]
     values: dict[tuple[str, float, str, str], dict[int, float]]
+    diverged: Sequence[str] = ()
 
     def get(self, method: str, mask: float, column: str, level: str | None = None) -> list[float]:
         """One column of one method at one mask, seed by seed; at the finest level by default."""
@@ -213,7 +216,7 @@ def accuracy_header(results: Comparison) -> list[str]:
     return ["masked", "method", *results.levels, MEAN.headed("table")]
 
 
-def document(results: Comparison, trials: Sequence[Trial] = (), diverged: Sequence[str] = ()) -> str:
+def document(results: Comparison, trials: Sequence[Trial] = ()) -> str:
     """The text of table.md."""
     finest = results.levels[-1]
     parts = [
@@ -223,8 +226,8 @@ def document(results: Comparison, trials: Sequence[Trial] = (), diverged: Sequen
         "± in these sentences is the half-width of a 95 % interval that holds for all differences of a line at once (Tukey, "
         "seeds as blocks). It covers seeds and masks, not the choice of test samples.",
     ]
-    if diverged:
-        parts.append(f"Diverged, and left out above: {'; '.join(diverged)}.")
+    if results.diverged:
+        parts.append(f"Diverged, and left out above: {'; '.join(results.diverged)}.")
     header = ["masked", "method", *(spec.headed("table") for spec in quality())]
     heights = WORDS[sum(spec.unit == "height" for spec in quality())]
     parts += ["## Along the tree", markdown(header, quality_rows(results))]

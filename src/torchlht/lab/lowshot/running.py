@@ -17,7 +17,7 @@ from torchlht import console
 from torchlht.answer.model import CONFIG, Model, Run
 from torchlht.data.samples import Samples, check_images, read_data
 from torchlht.errors import ConfigError
-from torchlht.files import write_text, write_yaml
+from torchlht.files import claimed, write_text, write_yaml
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.comparison.contenders import Contender, check, check_everyones
 from torchlht.lab.lowshot.protocol import Protocol, make_protocol, ranks, write_source
@@ -199,6 +199,12 @@ def lowshot(args: LowshotArgs) -> LowshotResults:
     Raises:
         LHTError: if the options or the data are wrong, before anything is written.
     """
+    with claimed(args.out):
+        return lowshot_there(args)
+
+
+def lowshot_there(args: LowshotArgs) -> LowshotResults:
+    """Measure in a folder that this process has claimed."""
     args.claim(SETTINGS, "a measurement")
     samples = read_samples(args)
     protocol = make_protocol(args, samples)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
+from torchlht.errors import DataError
 from torchlht.measure.operating import OperatingCurve
 from torchlht.show.look import Floats, Ints, figure_of, look, panels, theme
 
@@ -49,7 +50,12 @@ def reliability(confidence: Floats, right: NDArray[np.bool_], bins: int = BINS) 
         confidence: the probability of each answer.
         right: whether it is right.
         bins: number of bins of equal width.
+
+    Raises:
+        DataError: when a probability is not a number from 0 to 1.
     """
+    if not ((np.asarray(confidence) >= 0) & (np.asarray(confidence) <= 1 + 1e-6)).all():  # also false for NaN
+        raise DataError("the probabilities are not all numbers from 0 to 1, so their reliability cannot be counted")
     place = np.clip(np.ceil(np.asarray(confidence, dtype=np.float64) * bins), 1, bins).astype(np.int64) - 1
     count = np.bincount(place, minlength=bins)
     sure, true = (np.bincount(place, weights=np.asarray(v, dtype=np.float64), minlength=bins) for v in (confidence, right))
