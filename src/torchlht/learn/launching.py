@@ -21,12 +21,13 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
     if os.environ.get("LT_CLI_USED"):
         return Fabric()  # `fabric run` has launched the processes and passes the rest through the environment
     local = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
-    nodes = int(os.environ.get("WORLD_SIZE", local)) // local
+    nodes = max(int(os.environ.get("WORLD_SIZE", local)) // local, 1)
     strategy = "ddp" if local * nodes > 1 else "auto"
     try:
         fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes, precision=precision, strategy=strategy)
-    except (ValueError, RuntimeError) as error:
-        raise ConfigError(f"`accelerator={accelerator}` cannot be used here: {error}") from error
+    except (ValueError, RuntimeError, ImportError) as error:
+        reason = str(error).partition("\n")[0].replace("`", "")  # backquotes would become flags
+        raise ConfigError(f"`accelerator={accelerator}` cannot be used here: {reason}") from error
     meet_again(fabric)
     fabric.launch()
     return fabric
