@@ -39,6 +39,7 @@ Many = Annotated[int, msgspec.Meta(ge=0, le=10**9, description="it must not be n
 Parallel = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be at least 1, and at most 1024")]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=1024, description="it must not be negative, and at most 1024")]
 Side = Annotated[int, msgspec.Meta(ge=8, le=4096, description="it must be from 8 to 4096 pixels")]
+Rank = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be from 1 to 1024")]
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**16, description="it must be from 1 to 65536")]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="it must be a share from 0 to below 1")]
 WholeShare = Annotated[float, msgspec.Meta(ge=0, le=1, description="it must be a share from 0 to 1")]

@@ -56,8 +56,7 @@ def read(*words: str) -> dict[str, object]:
         (["--rate=-1e-3", "r"], {"run": "r", "inputs": [], "rate": -1e-3}),
         (["r", "--rate", "-1"], {"run": "r", "inputs": [], "rate": -1.0}),
         (["r", "--no-warm"], {"run": "r", "inputs": [], "warm": False}),
-        (["r", "--warm", "False", "x"], {"run": "r", "inputs": ["x"], "warm": False}),
-        (["--names", "a", "b", "--names=c", "--", "r", "--x"], {"run": "r", "inputs": ["--x"], "names": ("a", "b", "c")}),
+        (["--names", "a", "b", "--names=c", "--", "r", "--x"], {"run": "r", "inputs": ["--x"], "names": ["a", "b", "c"]}),
         (["r", "--targets", "b"], {"run": "r", "inputs": [], "target": "b"}),
         (["r", "--size", "three"], {"run": "r", "inputs": [], "size": "three"}),
     ],
@@ -74,7 +73,7 @@ def test_words_become_values(words: list[str], values: dict[str, object]) -> Non
         (["r", "--no-size"], "unknown option --no-size: did you mean --size? lht try --help lists them all"),
         (["r", "--size"], "--size needs a value: N"),
         (["r", "--size", "--warm"], "--size needs a value: N"),
-        (["r", "--warm=7"], "--warm is '7': it takes no value, or true or false"),
+        (["r", "--warm=7"], "--warm takes no value"),
         ([], "lht try needs RUN: The run."),
     ],
 )

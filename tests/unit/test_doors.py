@@ -79,6 +79,7 @@ def test_every_number_among_options_is_bounded(kind: type[Any]) -> None:
         ({"lr": math.nan}, "--lr is nan: it must be above 0"),
         ({"epochs": "3"}, "--epochs is '3': it takes a whole number"),
         ({"mask": 2}, "--mask is 2: it must be a share from 0 to 1"),
+        ({"mixup": 1e-300}, "--mixup is 1e-300: it must be 0, for none, or at least 0.001"),
         ({"freeze": 1}, "--freeze is 1: it takes true or false"),
         ({"data": "a\0b"}, "--data holds a NUL character: remove it"),
         ({"option": {"gamma": 1}, "workers": 10_000}, "--workers is 10000: it must not be negative, and at most 1024"),

@@ -28,7 +28,7 @@ from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.data.batches import paper_preprocess
 from torchlht.data.samples import Samples
-from torchlht.errors import ConfigError, DataError, RunError
+from torchlht.errors import ConfigError, DataError, DivergedError, RunError
 from torchlht.heads.method import Estimator, create_method, list_methods
 from torchlht.learn.fitting import best_epoch, make_optimizer
 from torchlht.learn.semi.propagation import with_ancestors
@@ -508,3 +508,16 @@ def test_a_part_without_samples_and_samples_of_another_kind_are_told(
     monkeypatch.setattr(Model, "from_pretrained", lambda *_, **__: model)
     with pytest.raises(DataError, match="this run takes pictures"):
         run_inputs(run, "all", data=embeddings)
+
+
+@pytest.mark.parametrize("clip", [0.0, 5.0])
+def test_training_that_diverges_says_so_and_keeps_no_weights(clip: float, tmp_path: Path) -> None:
+    """Gradients that are not finite, in the last step too, where the loss does not show it any more."""
+    y = np.array([[0, 0], [1, 0], [2, 1], [3, 1]] * 5)
+    np.savez(
+        tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32), y=y, train=np.arange(20) > 4
+    )
+    weights = ("width=16", "confusion_weight=1e30")
+    with pytest.raises(DivergedError, match="in epoch 1: training diverged; try a lower lr than"):
+        train(options(tmp_path / "a.npz", tmp_path / "run", option=weights, epochs=1, clip=clip, lr=1e20))
+    assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -6,6 +6,7 @@ Its docstring explains it. Types are checked by the options themselves.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import functools
@@ -151,59 +152,52 @@ def read_words(command: str, options: Any, words: Sequence[str], others: Callabl
     """
     known = arguments_of(options)
     flags = {flag: argument for argument in known.values() if not argument.word for flag in argument.flags}
-    values: dict[str, Any] = {}
-    loose, left = [], list(words)
-    while left:
-        word = left.pop(0)
-        if word == "--":  # the words after it are no flags, whatever they look like
-            loose += left
-            break
-        if not is_flag(word):
-            loose.append(word)
-            continue
-        flag, equals, text = word.partition("=")
-        flag = flag.replace("_", "-")
-        switch = flags.get("--" + flag.removeprefix("--no-"))
-        found = flags.get(flag) or (switch if switch and bool in switch.kinds else None)
-        if found is None:
-            near = nearest(flag, [*flags, *others()])
-            raise ConfigError(f"unknown option {flag}: {f'{near} ' if near else ''}lht {command} --help lists them all")
-        taken = [text] if equals else _values(found, left)
-        if bool in found.kinds:
-            values[found.name] = _switched(flag, taken, on=flag in flags)
-        elif found.several:
-            values[found.name] = (*values.get(found.name, ()), *taken)
-        elif taken:
-            values[found.name] = found.read(taken[0])
-        else:
-            raise ConfigError(f"{flag} needs a value: {found.value}")
+    before, after = _cut(words)  # after `--` no word is a flag, whatever it looks like
+    try:
+        found, unknown = _parser(options).parse_known_intermixed_args([_dashed(word) for word in before])
+    except argparse.ArgumentError as fault:
+        flag = str(fault.argument_name).split("/")[0]
+        needs = "takes no value" if bool in flags[flag].kinds else f"needs a value: {flags[flag].value}"
+        raise ConfigError(f"{flag} {needs}") from None
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        near = nearest(flag, [*flags, *others()])
+        raise ConfigError(f"unknown option {flag}: {f'{near} ' if near else ''}lht {command} --help lists them all")
+    values = vars(found)
+    loose = [*values.pop("words", ()), *after]
     for argument in flags.values():
         if argument.default is MISSING and argument.name not in values:
             raise argument.needed(command)
     return values | _placed(command, [argument for argument in known.values() if argument.word], loose)
 
 
-def is_flag(word: str) -> bool:
-    """Whether a word starts an option: --epochs or -o, but not -1."""
-    return word.startswith("-") and len(word) > 1 and not word[1:2].isdigit() and word[1:2] != "."
+@functools.cache
+def _parser(options: Any) -> argparse.ArgumentParser:
+    """A parser of all flags; words that belong to none are its `words`."""
+    parser = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
+    )
+    parser.add_argument("words", nargs="*")
+    for argument in arguments_of(options).values():
+        if bool in argument.kinds:
+            parser.add_argument(*argument.flags, dest=argument.name, action=argparse.BooleanOptionalAction)
+        elif argument.several and not argument.word:
+            parser.add_argument(*argument.flags, dest=argument.name, action="extend", nargs="*")
+        elif not argument.word:
+            parser.add_argument(*argument.flags, dest=argument.name, type=argument.read)
+    return parser
 
 
-def _values(argument: Argument, left: list[str]) -> list[str]:
-    """The words that belong to a flag, taken from those that are left."""
-    taken: list[str] = []
-    if bool in argument.kinds:
-        return [left.pop(0)] if left and left[0].lower() in ("true", "false") else taken
-    while left and not is_flag(left[0]) and (argument.several or not taken):
-        taken.append(left.pop(0))
-    return taken
+def _cut(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The words before `--`, and those after it."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
 
 
-def _switched(flag: str, taken: Sequence[str], *, on: bool) -> bool:
-    """The value of a switch: --freeze, --no-freeze, --freeze=false."""
-    said = {"true": True, "false": False}.get(taken[0].lower()) if taken else True
-    if said is None:
-        raise ConfigError(f"{flag} is {taken[0]!r}: it takes no value, or true or false")
-    return said == on
+def _dashed(word: str) -> str:
+    """A flag with dashes for underscores; any other word as it is."""
+    flag, equals, text = word.partition("=")
+    return flag.replace("_", "-") + equals + text if word.startswith("--") else word
 
 
 def _placed(command: str, places: Sequence[Argument], words: list[str]) -> dict[str, Any]:

@@ -22,6 +22,9 @@ def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "3
         return Fabric()  # `fabric run` has launched the processes and passes the rest through the environment
     local = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
     nodes = max(int(os.environ.get("WORLD_SIZE", local)) // local, 1)
+    most = max(os.cpu_count() or 1, torch.cuda.device_count(), 8)
+    if local > most:
+        raise ConfigError(f"`devices` is {local}, but this machine can use at most {most}")
     strategy = "ddp" if local * nodes > 1 else "auto"
     try:
         fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes, precision=precision, strategy=strategy)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from torchlht.data.options import DataArgs, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs
+from torchlht.data.options import DataArgs, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
 from torchlht.doors import Count, Decay, NotNegative, Parallel, Positive, Seed, Share, Side, Workers
 from torchlht.errors import ConfigError
 from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, SemiName, Stream
@@ -128,6 +128,9 @@ class FitArgs(Options):
     """Largest norm of a step's gradient, 0 for no limit. A learned transition multiplies two layers, which can diverge."""
     drop_last: bool = False
     """Skip the last, smaller batch of an epoch."""
+
+    def _check(self) -> None:
+        refuse(0 < self.mixup < 1e-3, f"`mixup` is {self.mixup}: it must be 0, for none, or at least 0.001")
 
 
 @dataclass(frozen=True, kw_only=True)

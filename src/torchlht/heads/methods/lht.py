@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlht.doors import NotNegative, Number, OpenShare, Width
+from torchlht.doors import NotNegative, Number, OpenShare, Rank, Width
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction, confusion, masked_cross_entropy
@@ -71,7 +71,7 @@ class LHTHead(Method):
         width: Width = 600,
         reduction: Reduction = "per_level_mean",
         transition: TransitionName = "low_rank",
-        rank: Width = 2,
+        rank: Rank = 2,
         gamma: Number = 6.0,
         bias: bool = True,
         confusion: Confusion = "entropy",

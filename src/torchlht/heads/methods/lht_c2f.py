@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlht.doors import NotNegative, Number, Width
+from torchlht.doors import NotNegative, Number, Rank, Width
 from torchlht.heads.method import Classifier, Method, Neck, register
 from torchlht.heads.methods.lht import PAPER
 from torchlht.heads.prediction import Prediction, confusion, masked_cross_entropy
@@ -58,7 +58,7 @@ class LHTCoarseToFine(Method):
         features: Features = "shared",
         width: Width = 600,
         reduction: Reduction = "per_level_mean",
-        rank: Width = 2,
+        rank: Rank = 2,
         gamma: Number = 6.0,
         bias: bool = True,
         confusion: Confusion = "entropy",
