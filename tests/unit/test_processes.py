@@ -124,7 +124,7 @@ def test_where_nothing_can_be_compiled_a_run_says_so(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("accelerator", "devices"), [("abacus", 1), ("tpu", 1), ("cpu", 1000)])
 def test_what_this_machine_does_not_have_is_refused_in_one_sentence(accelerator: str, devices: int) -> None:
-    with pytest.raises(ConfigError, match="cannot be used here|can use at most") as caught:
+    with pytest.raises(ConfigError, match=r"cannot be used here|can use at most") as caught:
         make_fabric(accelerator, devices)
     assert "\n" not in caught.value.in_flags
     assert "--Accel" not in caught.value.in_flags
