@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
 
-# No markup: a class name may contain [brackets].
-out = Console(highlight=False, markup=False)
-notes = Console(stderr=True, highlight=False, markup=False)
+_HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+
+
+def readable(text: str) -> str:
+    """Text with what would steer a terminal, turn writing around or not be UTF-8 shown as an escape.
+
+    >>> readable("Ivory\\x1b[2J Gull")
+    'Ivory\\\\x1b[2J Gull'
+    """
+    return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+class ReadableConsole(Console):
+    """A console that shows names as they are: they cannot steer the terminal, and [words] and :words: mean nothing in them."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See `Console.render`: everything that is printed comes through here, apart from our own colours and cursor moves."""
+        for segment in super().render(renderable, options):
+            safe = segment.control or not _HIDDEN.search(segment.text)
+            yield segment if safe else Segment(readable(segment.text), segment.style)
+
+
+out = ReadableConsole()
+notes = ReadableConsole(stderr=True)
 
 
 def say(what: RenderableType) -> None:
@@ -36,6 +63,17 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
 
 
+def plain_column(text: str) -> TextColumn:
+    """A column of a progress bar in which [brackets] mean nothing."""
+    return TextColumn(text, markup=False)
+
+
+def json_text(value: object) -> str:
+    """JSON for the terminal, or for a program."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 # ---- progress ------------------------------------------------------------------------------------------------------
 
 
@@ -46,7 +84,7 @@ class EpochView:
         self.epochs, self.steps, self.live = epochs, steps, notes.is_terminal and not quiet
         self.lines = not quiet and not self.live
         count = TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}")
-        self.strip, text = BarColumn(24), TextColumn("{task.description}")
+        self.strip, text = BarColumn(24), plain_column("{task.description}")
         columns = (count, self.strip, text, TimeRemainingColumn())
         self.bar = Progress(*columns, console=notes, disable=not self.live, transient=True)
         self.task = self.bar.add_task("", total=epochs * steps, completed=start * steps, epoch=start + 1, epochs=epochs)
@@ -84,7 +122,11 @@ class GridView:
     def __init__(self, total: int) -> None:
         self.total, self.done, self.skipped, self.started = total, 0, 0, time.monotonic()
         self.live = notes.is_terminal
-        columns = (TextColumn("{task.completed:.0f}/{task.total:.0f} runs"), BarColumn(24), TextColumn("{task.description}"))
+        columns = (
+            TextColumn("{task.completed:.0f}/{task.total:.0f} runs"),
+            BarColumn(24),
+            plain_column("{task.description}"),
+        )
         self.bar = Progress(*columns, console=notes, disable=not self.live, transient=True)
         self.task = self.bar.add_task("", total=total)
 
@@ -121,7 +163,12 @@ def note(text: str, *, quiet: bool) -> None:
 def counting(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Context: a progress bar for one long count; yields a function (done, total). In a file, a line for every tenth."""
     live = notes.is_terminal and not quiet
-    columns = (TextColumn(what), BarColumn(24), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), TimeElapsedColumn())
+    columns = (
+        plain_column(what),
+        BarColumn(24),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TimeElapsedColumn(),
+    )
     started, tenth = time.monotonic(), 0
     with Progress(*columns, console=notes, disable=not live, transient=True) as bar:
         task = bar.add_task("", total=total)

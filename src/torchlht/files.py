@@ -6,15 +6,17 @@ claim the folder, removes what dead writers left.
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import re
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,7 +25,7 @@ import msgspec
 import yaml
 from filelock import FileLock, Timeout
 
-from torchlht.errors import RunError
+from torchlht.errors import ConfigError, RunError
 
 LOCK = ".lock"
 PART = re.compile(r"\..*\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-\w+\.part")
@@ -123,6 +125,12 @@ def _umask() -> int:
     return mask
 
 
+def refuse_replacing(path: Path, what: str, ours: Callable[[Path], bool]) -> None:
+    """Raise ConfigError if `path` is taken by something other than an earlier `what`, which `ours` recognises."""
+    if (path.exists() or path.is_symlink()) and not (path.is_file() and ours(path)):
+        raise ConfigError(f"{path}: exists and is not {what}, so it is not replaced; choose another `out`")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file completely or not at all."""
     with replacing(path) as beside:
@@ -137,6 +145,49 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 def write_yaml(path: Path, value: Any) -> None:
     """Write YAML completely or not at all, in the order given."""
     write_text(path, yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as CSV. Text that a spreadsheet would run as a formula gets a ' in front, which `plain_cell` takes away."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_guarded(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV that `csv_text` made, by column."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = [[plain_cell(cell) for cell in cells] for cells in csv.reader(file)] or [[]]
+    return [dict(zip(header, cells, strict=False)) for cells in rows if cells]
+
+
+def _guarded(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and not _is_number(cell) else cell
+
+
+def plain_cell(cell: str) -> str:
+    """A cell as it was before `csv_text`.
+
+    >>> plain_cell("'=1+1"), plain_cell("-0.5"), plain_cell("'tis")
+    ('=1+1', '-0.5', "'tis")
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# ---- the cache -------------------------------------------------------------------------------------------------------
 
 
 def noted(note: Path, kind: Any, make: Callable[[], T], *, keep: bool = True) -> T:

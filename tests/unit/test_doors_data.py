@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -16,16 +17,23 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.progress import Progress
 
 from torchlht import cli
 from torchlht.answer.backbones import create_backbone
+from torchlht.answer.model import Model
+from torchlht.console import ReadableConsole, plain_column
 from torchlht.data.batches import Preprocess, decode
 from torchlht.data.pictures import BytesPicture, content_digest, find_problems, open_image, picture_at
 from torchlht.data.samples import check_images, read_data
 from torchlht.data.sources.shards import expand_braces
 from torchlht.errors import DataError
+from torchlht.files import csv_text, read_csv
+from torchlht.heads.method import Estimator, create_method, find_method, list_methods
+from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.evaluation import cache_path, frozen_features
 
+TREE = Hierarchy.from_parents([[0, 0, 1]])
 SPEC = Preprocess(size=16, resize=16)
 
 
@@ -300,3 +308,135 @@ def test_an_address_in_a_table_is_not_asked(birds: Path, cell: str, monkeypatch:
     table(birds.parent, "0.png,F,s", f"{cell},F,t")
     with pytest.raises(DataError, match=r"b\.csv line 3: .* is an address; a table names files on this computer"):
         read_data("b.csv")
+
+
+# ---- what is written -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["b.csv", "0.png", "sheet.png", "folder", "link.png"])
+def test_a_preview_replaces_nothing_but_a_preview(birds: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = birds.with_name(name)
+    (birds.parent / "folder").mkdir()
+    (birds.parent / "link.png").symlink_to("nowhere")
+    if name == "sheet.png":
+        out.write_bytes(png())
+    before = out.read_bytes() if out.is_file() else b""
+    assert lht("data", "preview", birds, "--out", out) == 2
+    assert f"{out}: exists and is not a contact sheet of lht data preview, so it is not replaced" in capsys.readouterr().err
+    assert (out.read_bytes() if out.is_file() else b"") == before
+    assert lht("data", "preview", birds, "--out", birds.with_name("new.png")) == 0
+    assert lht("data", "preview", birds, "--out", birds.with_name("new.png"), "--per-class", "1") == 0, "its own is replaced"
+
+
+@pytest.mark.parametrize("command", ["preview", "pack"])
+def test_nothing_is_written_into_a_folder_of_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    home = folder_of(tmp_path / "data", (9, 9, 9))
+    before = sorted(home.rglob("*"))
+    monkeypatch.chdir(home)
+    for data in (home, ".", "../data"):
+        for out in (home / "A" / "new.png", "B/new.png"):
+            assert lht("data", command, data, "--out", out) == 2
+            assert "new.png: lies inside the data, " in capsys.readouterr().err
+    assert sorted(home.rglob("*")) == before
+
+
+CELLS = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "'=1",
+    "''=1",
+    "'tis",
+    "-0.5",
+    "1e-3",
+    "plain",
+    "",
+    "-",
+    "a=b",
+    '"',
+    "a,b",
+]
+
+
+def test_no_cell_becomes_a_formula_and_all_are_read_back(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(csv_text([["name", "=head"], *([cell, 1.5] for cell in CELLS)]))
+    first = [line[0] for line in csv.reader((tmp_path / "a.csv").read_text().splitlines())]
+    assert [cell for cell in first if cell[:1] in set("=+-@\t")] == ["-0.5"]
+    assert [row["name"] for row in read_csv(tmp_path / "a.csv")] == CELLS
+    assert read_csv(tmp_path / "a.csv")[0]["=head"] == "1.5"
+    names = ["=F", "-G", "@h", "'=i"]
+    table = "\n".join(["species", *(csv_text([[name]]).strip() for name in names)])
+    (tmp_path / "tree.csv").write_text(f"{table}\n")
+    assert Hierarchy.read(tmp_path / "tree.csv").classes == (tuple(names),)
+
+
+ESCAPES = {
+    "clear the screen": "a\x1b[2Jb",
+    "title": "a\x1b]0;owned\x07b",
+    "clipboard": "a\x1b]52;c;aGk=\x07b",
+    "return": "a\rb",
+    "backspace": "a\x08b",
+    "8-bit control": "a\x9b2Jb",
+    "right to left": "a\u202eb",
+    "isolate": "a\u2066b",
+    "delete": "a\x7fb",
+    "line separator": "a\u2028b",
+}
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_names_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    text, hidden = ESCAPES[name], set(ESCAPES[name]) - set("ab[2J]0;owned52caGk=")
+    (tmp_path / "tree.json").write_text(
+        json.dumps({"levels": ["family", "species"], "tree": {"F": [text, "[red]x[/blue] :bird:"]}})
+    )
+    assert lht("hierarchy", "show", tmp_path / "tree.json") == 0
+    assert lht("hierarchy", "check", tmp_path / f"{text}.json") == 2
+    (tmp_path / "twice.json").write_text(json.dumps({"F": [text, text]}))
+    assert lht("hierarchy", "check", tmp_path / "twice.json") == 2
+    said = "".join(capsys.readouterr())
+    assert not hidden & set(said)
+    assert "[red]x[/blue] :bird:" in said
+    table(tmp_path, f'"{text}.png",F,s', '"x.png",F,t', header="path,family,species")
+    assert lht("data", "preview", tmp_path / "b.csv", "--out", tmp_path / "o.png") in (0, 2)
+    assert not hidden & set("".join(capsys.readouterr()))
+
+
+def test_names_do_not_steer_a_progress_bar() -> None:
+    shown = io.StringIO()
+    screen = ReadableConsole(stderr=True)
+    screen.file = shown
+    with Progress(plain_column("{task.description}"), console=screen) as bar:
+        bar.add_task("val \x1b]0;x\x07 [/nothing]")
+    assert "\x07" not in shown.getvalue()
+    assert "[/n" in shown.getvalue()
+
+
+# ---- labels and features -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", [-2, 3, 2**40])
+@pytest.mark.parametrize("name", [name for name in list_methods() if not issubclass(find_method(name).cls, Estimator)])
+def test_a_loss_refuses_labels_that_are_no_classes(name: str, label: int) -> None:
+    head = create_method(name, 4, TREE)
+    prediction = head(torch.randn(5, 4))
+    labels = torch.tensor([[0, 0], [-1, 1], [1, 0], [2, 1], [label, -1]])
+    with pytest.raises(DataError, match=rf"label {label} of sample 4: .* has the classes 0 to 2, or -1 for unknown"):
+        head.loss(prediction, labels)
+    with pytest.raises(DataError, match="whole numbers"):
+        head.loss(prediction, labels.float())
+
+
+def test_features_of_another_width_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Model(create_backbone("none", in_features=4), create_method("flat", 4, TREE), options={}).save_pretrained(tmp_path / "run")
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 5), np.float32), y=np.array([[0, 0], [1, 0], [2, 1]]))
+    assert lht("evaluate", tmp_path / "run", tmp_path / "x.npz") == 2
+    assert "its features are 5 wide; this run takes 4" in capsys.readouterr().err
+    assert lht("predict", tmp_path / "run", tmp_path / "x.npz") == 2
+    assert "5" in capsys.readouterr().err
+    for limit in ("-1", "0"):
+        assert lht("predict", tmp_path / "run", tmp_path / "x.npz", "--limit", limit) == 2

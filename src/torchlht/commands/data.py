@@ -12,13 +12,14 @@ from torchlht.commands.base import command
 from torchlht.data.options import OnErrorArgs, Options, TreeArgs, Word
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import find_problems
-from torchlht.data.samples import check_images, read_data
+from torchlht.data.samples import check_images, read_data, refuse_inside
 from torchlht.doors import Count, Many, Seed
 from torchlht.errors import ConfigError
+from torchlht.files import refuse_replacing
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.prepare import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
 from torchlht.show import terminal
-from torchlht.show.preview import contact_sheet
+from torchlht.show.preview import contact_sheet, is_contact_sheet
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,14 @@ def run_preview(args: PreviewArgs) -> None:
     if samples.images is None:
         console.say("features only: no pictures to show")
         return
+    out = args.out or Path(f"preview-{samples.name}.png")
+    refuse_inside(out, args.data)
+    refuse_replacing(out, "a contact sheet of lht data preview", is_contact_sheet)
     problems = find_problems(samples.images)
     for problem in problems[:10]:
         console.say(f"unreadable: {problem.path} ({problem.reason})")
     if problems:
         console.say(f"{console.plural(len(problems), 'unreadable picture')}; train with --on-error skip to leave them out")
-    out = args.out or Path(f"preview-{samples.name}.png")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
     console.say(f"contact sheet: {out}")
 
@@ -79,6 +82,7 @@ def run_pack(args: PackArgs) -> None:
     size = None if args.per_shard else parse_size(args.size or "100MB")
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
     samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
+    refuse_inside(args.out, args.data)
     samples, problems = check_images(samples, args.on_error)
     shards = pack(samples, args.out, size=size, per_shard=args.per_shard, seed=args.seed)
     left_out = f"; left out {console.plural(len(problems), 'unreadable picture')}" if problems else ""

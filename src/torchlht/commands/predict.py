@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +16,7 @@ from torchlht.commands.base import AcceleratorArgs, RuleArgs, StrictArgs, comman
 from torchlht.data.options import OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
 from torchlht.errors import DataError
+from torchlht.files import csv_text
 
 if TYPE_CHECKING:
     import torch
@@ -198,7 +196,6 @@ def answer_texts(answer: Answer) -> tuple[str, str]:
 
 def print_csv(found: Sequence[Named], asked: Wanted) -> None:
     """One row per sample: file, answer, then label and probability per level, numbered if there are runners-up."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
     if not found:
         return
     ranks = range(max(len(level.candidates) for level in found[0].levels))
@@ -207,7 +204,7 @@ def print_csv(found: Sequence[Named], asked: Wanted) -> None:
         for i in ranks[: len(level.candidates)]:
             end = f"_{i + 1}" if i else ""
             header += [f"{level.level}{end}", f"{level.level}_probability{end}"]
-    writer.writerow([*header, "consistent"])
+    rows = [[*header, "consistent"]]
     for named in found:
         row = [named.source]
         if asked.promise:
@@ -216,7 +213,8 @@ def print_csv(found: Sequence[Named], asked: Wanted) -> None:
         for level in named.levels:
             for candidate in level.candidates:
                 row += [candidate.label, _six(candidate.probability)]
-        writer.writerow([*row, str(named.consistent).lower()])
+        rows.append([*row, str(named.consistent).lower()])
+    print(csv_text([console.readable(cell) for cell in row] for row in rows), end="")
 
 
 def _six(probability: float | None) -> str:
@@ -261,4 +259,4 @@ def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:
 
 def print_json(found: Sequence[Named], asked: Wanted) -> None:
     """A list with one object per sample."""
-    print(json.dumps([as_dict(named, asked) for named in found], indent=1, ensure_ascii=False))
+    print(console.json_text([as_dict(named, asked) for named in found]))

@@ -11,7 +11,6 @@ Only `picture_at` parses addresses. A new kind of picture is a subclass of `Pict
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
 import hashlib
 import io
@@ -36,9 +35,10 @@ import msgspec
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from torchlht.console import readable
 from torchlht.doors import TEXT_BYTES, open_file, read_bytes, sentence
 from torchlht.errors import DataError
-from torchlht.files import cache_dir, noted, write_text
+from torchlht.files import cache_dir, csv_text, noted, write_text
 
 # ---- places: a path, or an address such as s3://bucket/birds/shards-000000.tar, which fsspec opens -------------------
 
@@ -605,6 +605,4 @@ def _file_digest(picture: Picture) -> str:
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> None:
     """Write a CSV of unreadable pictures and why."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([("path", "reason"), *problems])
-    write_text(path, text.getvalue())
+    write_text(path, csv_text([("path", "reason"), *([readable(cell) for cell in problem] for problem in problems)]))

@@ -110,6 +110,13 @@ def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem
     return (samples.select(keep) if problems else samples), problems
 
 
+def refuse_inside(out: Path, data: str | Path) -> None:
+    """Raise ConfigError if an output would lie in a folder of data, and be read as part of it the next time."""
+    place = as_place(data)
+    if not is_known(data) and not as_url(place) and place.is_dir() and out.resolve().is_relative_to(place.resolve()):
+        raise ConfigError(f"{out}: lies inside the data, {data}; choose another `out`")
+
+
 # ---- sources -------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchlht.doors import Share, fitting
-from torchlht.errors import ConfigError, suggestion
+from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction, masked_cross_entropy, own_choice
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
@@ -140,6 +140,28 @@ def start_rare(layer: nn.Linear, sizes: Sequence[int]) -> None:
         layer.bias.copy_(torch.cat([torch.full((size,), -math.log(max(size - 1, 1))) for size in sizes]))
 
 
+Loss = Callable[["Method", Prediction, Tensor], Tensor]
+
+
+def of_known_labels(loss: Loss) -> Loss:
+    """A method's loss that refuses labels which are no classes, instead of taking them for unknown or for another class."""
+
+    @functools.wraps(loss)
+    def checked(method: Method, prediction: Prediction, labels: Tensor) -> Tensor:
+        sizes = method.hierarchy.sizes
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise DataError(f"labels are {labels.dtype}; they must be whole numbers: of classes, or -1 for unknown")
+        if labels.dim() == 2 and labels.shape[1] == len(sizes):
+            wrong = (labels < -1) | (labels >= labels.new_tensor(sizes, dtype=torch.long))
+            if wrong.any():
+                row, k = torch.nonzero(wrong)[0].tolist()
+                level = f"{method.hierarchy.levels[k]} has the classes 0 to {sizes[k] - 1}, or -1 for unknown"
+                raise DataError(f"label {labels[row, k].item()} of sample {row}: {level}")
+        return loss(method, prediction, labels)
+
+    return checked
+
+
 class Method(nn.Module):
     """A hierarchical classifier on features. Subclass it, write `forward`, and register it by name.
 
@@ -185,6 +207,13 @@ class Method(nn.Module):
         """(B, K) answers by its rule, for the `choice` of its prediction; None for argmax."""
         return own_choice(log_probs, self.hierarchy, self.rule)
 
+    def __init_subclass__(cls, **how: Any) -> None:
+        """The loss of every method, also of one that is not ours, refuses labels that are no classes."""
+        super().__init_subclass__(**how)
+        if "loss" in vars(cls):
+            cls.loss = of_known_labels(cls.loss)  # type: ignore[method-assign]
+
+    @of_known_labels
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
         """A scalar to minimise. `labels` are (B, K), fine first, -1 where unknown."""
         return masked_cross_entropy(prediction.log_probs, labels, self.reduction)

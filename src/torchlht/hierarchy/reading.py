@@ -33,6 +33,7 @@ import yaml
 
 from torchlht.doors import PlainLoader, read_bytes, read_text
 from torchlht.errors import DataError, Fault, HierarchyError
+from torchlht.files import plain_cell
 
 LEVELS = 64
 """Most levels of a tree, and so deepest nesting of folders and files. A tree of life has some 40."""
@@ -294,8 +295,8 @@ def read_table(path: Path) -> Table:
     delimiter = max(",\t;", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        columns = [cell.strip() for cell in next(reader, [])]
-        records = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+        columns = [plain_cell(cell.strip()) for cell in next(reader, [])]
+        records = [(reader.line_num, [plain_cell(cell.strip()) for cell in cells]) for cells in reader]
     except csv.Error as error:
         raise DataError(f"{path} line {reader.line_num}: {error}; is a quotation mark left open?") from None
     if len(columns) > COLUMNS:

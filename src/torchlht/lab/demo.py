@@ -6,7 +6,6 @@ so, and sister species are truly confusable. What distinguishes the birds is dec
 
 from __future__ import annotations
 
-import csv
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from torchlht.errors import DataError
-from torchlht.files import cache_dir
+from torchlht.files import cache_dir, csv_text
 from torchlht.lab.birds import (
     BARK,
     FAMILIES,
@@ -466,8 +465,7 @@ def write_demo(root: Path, *, seed: int = 0, train: int = 40, test: int = 25, si
     with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as parent:
         fresh = Path(parent) / "birds"
         rows = [row for i in range(len(SPECIES)) for row in _write_species(fresh, i, seed, (train, test), size)]
-        with (fresh / table.name).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("path", *LEVELS, "split"), *rows])
+        (fresh / table.name).write_text(csv_text([("path", *LEVELS, "split"), *rows]), encoding="utf-8")
         try:
             fresh.replace(root)
         except OSError:

@@ -243,6 +243,8 @@ def run_inputs(
     takes_images = model.preprocess is not None
     if takes_images != (samples.images is not None):
         raise DataError(f"{samples.name}: wrong data; this run takes {'pictures' if takes_images else 'features (.npz)'}")
+    if samples.features is not None and (width := samples.features.shape[1]) != model.in_features:
+        raise DataError(f"{samples.name}: its features are {width} wide; this run takes {model.in_features}")
     kept = kept_features(samples, model) if frozen and not pictures else None
     chosen = samples.select(keep)
     x = chosen.features if kept is None else kept[keep]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from torchlht.data.pictures import Picture, open_image
 from torchlht.data.samples import Samples
@@ -14,6 +15,7 @@ from torchlht.hierarchy.tree import Hierarchy
 
 TILE, GAP, MARGIN, LABEL = 72, 4, 24, 18
 INK, FAINT, PAPER = (30, 34, 40), (120, 128, 138), (250, 249, 246)
+MARK = ("Software", "lht data preview")
 MAX_CLASSES = 400  # a sheet of more classes is too large to look at
 
 
@@ -34,8 +36,19 @@ def contact_sheet(samples: Samples, out: Path, *, per_class: int = 6, skip: set[
             for i, picture in enumerate(_pictures(samples, leaf, per_class, skip or set())):
                 sheet.paste(ImageOps.fit(open_image(picture), (TILE, TILE)), (left + i * (TILE + GAP), top))
             top += TILE + GAP
+    about = PngInfo()
+    about.add_text(*MARK)
     with replacing(out) as beside:
-        sheet.save(beside, format="PNG")
+        sheet.save(beside, format="PNG", pnginfo=about)
+
+
+def is_contact_sheet(path: Path) -> bool:
+    """Whether `contact_sheet` wrote this file."""
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            return image.info.get(MARK[0]) == MARK[1]
+    except (OSError, ValueError, SyntaxError):
+        return False
 
 
 def _leaves_in_order(tree: Hierarchy) -> list[int]:

@@ -5,7 +5,6 @@ Nothing is downloaded, copied or changed: the table names the pictures in their 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchlht.errors import ConfigError, DataError, suggestion
-from torchlht.files import cache_dir, replacing, write_text
+from torchlht.files import cache_dir, csv_text, refuse_replacing, write_text
+from torchlht.hierarchy.reading import FORMAT
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.aircraft import read_aircraft, read_perturbed
 from torchlht.lab.benchmarks.archive import Archive, Request, absent
@@ -282,6 +282,10 @@ def _absence_faults(archive: Archive) -> Iterator[str]:
 
 def _write(archive: Archive, folder: Path, name: str) -> tuple[Path, tuple[Path, ...]]:
     """Write the tree, other files, and the table last: if it exists, everything does."""
+    table = folder / f"{name}.csv"
+    header = ",".join(next(_rows(archive)))
+    refuse_replacing(table, "a table of lht data prepare", lambda path: path.read_bytes().startswith(header.encode()))
+    refuse_replacing(folder / TREE, "a tree of lht data prepare", lambda path: FORMAT.encode() in path.read_bytes()[:99])
     archive.tree.write(folder / TREE)
     written = [folder / TREE]
     if archive.prior:
@@ -290,11 +294,9 @@ def _write(archive: Archive, folder: Path, name: str) -> tuple[Path, tuple[Path,
     if archive.targets:
         write_text(folder / TARGETS, "".join(f"{target}\n" for target in archive.targets))
         written.append(folder / TARGETS)
-    table = folder / f"{name}.csv"
     if table.is_file() and not archive.prior:
         (folder / PRIOR).unlink(missing_ok=True)  # of another mode, prepared here before
-    with replacing(table) as beside, beside.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(_rows(archive))
+    write_text(table, csv_text(_rows(archive)))
     return table, (table, *written)
 
 

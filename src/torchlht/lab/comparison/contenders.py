@@ -6,9 +6,7 @@ levels on the rest, without test samples. The best one is then trained on all tr
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from statistics import mean
 from typing import Any, get_type_hints
 
 from torchlht.errors import ConfigError, LHTError, MissingExtraError
-from torchlht.files import write_text
+from torchlht.files import csv_text, write_text
 from torchlht.heads.method import Estimator, create_method, find_method, list_methods, method_options, options_of, parse_options
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import FitArgs
@@ -191,14 +189,12 @@ def choose(trials: Sequence[Trial]) -> dict[tuple[str, float], Candidate]:
 def write_account(path: Path, trials: Sequence[Trial]) -> None:
     """Write tuning.csv: every candidate, its score on validation samples, its cost, and whether it was chosen."""
     chosen = choose(trials)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "mask", "candidate", "validation_mean_accuracy", "train_seconds", "chosen"])
+    rows: list[list[object]] = [["method", "mask", "candidate", "validation_mean_accuracy", "train_seconds", "chosen"]]
     for one in trials:
         mark = int(chosen[one.contender.label, one.mask] == one.candidate)
         score = "diverged" if one.score < 0 else f"{one.score:.5f}"
-        writer.writerow([one.contender.label, one.mask, one.candidate, score, f"{one.seconds:.1f}", mark])
-    write_text(path, text.getvalue())
+        rows.append([one.contender.label, one.mask, one.candidate, score, f"{one.seconds:.1f}", mark])
+    write_text(path, csv_text(rows))
 
 
 def summary(trials: Sequence[Trial]) -> list[str]:

@@ -8,8 +8,6 @@ Test samples of source classes, and samples whose finest class is unknown, are n
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ import numpy as np
 
 from torchlht.data.samples import Ints, Samples, choose_some, hashed
 from torchlht.errors import ConfigError, DataError, suggestion
-from torchlht.files import replacing, write_text
+from torchlht.files import csv_text, replacing, write_text
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.lowshot.grouping import check_sizes, group, name_vectors, restrict
 from torchlht.lab.options import LowshotArgs
@@ -161,11 +159,10 @@ def write_features(samples: Samples, path: Path) -> Path:
 
 def write_table(samples: Samples, folder: Path) -> Path:
     """Write a table of pictures for `read_table_data`."""
-    tree, text = samples.hierarchy, io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["path", *(tree.levels[k] for k in tree.top_down), "split"])
+    tree = samples.hierarchy
     assert samples.images is not None
+    rows: list[list[str]] = [["path", *(tree.levels[k] for k in tree.top_down), "split"]]
     for picture, label in zip(samples.images, samples.labels, strict=True):
-        writer.writerow([Path(str(picture)).resolve(), *(tree.classes[k][label[k]] for k in tree.top_down), "train"])
-    write_text(folder / "source.csv", text.getvalue())
+        rows.append([str(Path(str(picture)).resolve()), *(tree.classes[k][label[k]] for k in tree.top_down), "train"])
+    write_text(folder / "source.csv", csv_text(rows))
     return folder / "source.csv"

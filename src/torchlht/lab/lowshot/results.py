@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from torchlht.console import plural
-from torchlht.files import replacing, write_text
+from torchlht.files import csv_text, replacing, write_text
 from torchlht.lab.comparison.results import FAINT, INK, _style, markdown
 
 BASE = "nn"  # the baseline
@@ -119,13 +117,10 @@ def collect(rows: Sequence[Row], top: int, caption: str = "") -> LowshotResults:
 
 def write_rows(path: Path, rows: Sequence[Row], top: int) -> None:
     """Write lowshot.csv: one row per method, seed, draw and number of shots."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     width = 5 if top == 1 else 6
-    writer.writerow(["method", "seed", "draw", "shots", "top1", f"top{top}"][:width])
-    for row in rows:
-        writer.writerow([*row[:4], f"{row.first:.6f}", f"{row.among:.6f}"][:width])
-    write_text(path, text.getvalue())
+    header = ["method", "seed", "draw", "shots", "top1", f"top{top}"]
+    cells = [[*row[:4], f"{row.first:.6f}", f"{row.among:.6f}"][:width] for row in rows]
+    write_text(path, csv_text([header[:width], *cells]))
 
 
 def document(results: LowshotResults) -> str:

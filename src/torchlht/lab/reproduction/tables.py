@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from scipy.stats import kendalltau
 
-from torchlht.files import write_text
+from torchlht.files import csv_text, write_text
 from torchlht.lab.comparison.results import ACCURACY, Comparison, markdown, mean_std
 from torchlht.lab.reproduction.experiments import Arm, Experiment, Measure, Part
 from torchlht.measure.metrics import REGISTER, Spec
@@ -124,17 +123,16 @@ def _values(
 
 def write_figures(path: Path, experiment: Experiment, figures: Sequence[PaperFigure]) -> None:
     """Write table.csv: our figures in percent with their spread, and the paper's."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["experiment", "setting", "level", "metric", "method", "mean", "std", "seeds", "paper_method", "paper"])
+    header = ["experiment", "setting", "level", "metric", "method", "mean", "std", "seeds", "paper_method", "paper"]
+    rows: list[list[object]] = [[*header]]
     for figure in figures:
         values = [figure.spec.scale * value for value in figure.values]
         middle = f"{mean(values):.2f}" if values else ""
         deviation = f"{stdev(values):.2f}" if len(values) > 1 else ""
         known = "" if figure.paper is None else f"{figure.paper:.1f}"
         key = [experiment.name, figure.setting, figure.level, figure.metric, figure.arm.method]
-        writer.writerow([*key, middle, deviation, len(values), figure.arm.paper, known])
-    write_text(path, text.getvalue())
+        rows.append([*key, middle, deviation, len(values), figure.arm.paper, known])
+    write_text(path, csv_text(rows))
 
 
 def columns_of(figures: Sequence[PaperFigure]) -> list[str]:
