@@ -4,7 +4,7 @@ A run directory is written so that a killed run can be resumed and a finished on
 
 split.json  hierarchy.json  config.yaml      written at the start, in this order
 history.csv  checkpoint/                     after every epoch; checkpoint/ also inside epochs, with `checkpoint_every`
-model.safetensors  metrics.json              at the end, when checkpoint/ is removed
+outcomes.npz  model.safetensors  metrics.json  at the end, when checkpoint/ is removed
 """
 
 from __future__ import annotations

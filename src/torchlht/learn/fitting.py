@@ -33,6 +33,7 @@ from torchlht.learn.options import Recipe
 from torchlht.learn.semi.schedule import Semi
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
 from torchlht.measure.evaluation import measure
+from torchlht.measure.outcomes import Recorder
 from torchlht.processes import of_all
 
 TEACHER = 0.99  # decay of the averaged weights used by --semi posterior when --ema is not given
@@ -307,7 +308,13 @@ def targets_at(now: Fitting, rows: list[int]) -> Target | None:
 
 
 def measure_on(
-    fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet, more_rules: Sequence[str] = ()
+    fabric: Fabric,
+    model: Model,
+    network: nn.Module,
+    sets: Sets,
+    data: SampleSet,
+    more_rules: Sequence[str] = (),
+    record: Recorder | None = None,
 ) -> dict[str, Any]:
     """All metrics on a set. Several processes share its samples."""
     return measure(
@@ -319,6 +326,7 @@ def measure_on(
         rank=fabric.global_rank,
         world=fabric.world_size,
         calibration=model.calibration,
+        record=record,
     )
 
 

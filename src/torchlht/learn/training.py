@@ -48,6 +48,7 @@ from torchlht.learn.launching import check_compiler, launch_id, make_fabric
 from torchlht.learn.options import HERE, Recipe, TrainArgs, preset_options
 from torchlht.learn.semi.schedule import Semi
 from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained, run_inputs
+from torchlht.measure.outcomes import Recorder
 
 SEMI_DROPOUT = 0.5  # for fixed features under --semi: better on every dataset tried; worse for a backbone that trains
 
@@ -359,7 +360,13 @@ def finish(
     if sets.val is not None:
         seen = ask_all(sets.network, sets.val, workers=sets.workers)
         model.calibration = fit_calibration(*seen, model.hierarchy, source="val part of its own data")
-    metrics = measure_on(fabric, model, sets.network, sets, sets.test, more_rules=args.rules) if args.test else {}
+    metrics: dict[str, Any] = {}
+    if args.test:
+        record = Recorder(args.rules)
+        metrics = measure_on(fabric, model, sets.network, sets, sets.test, args.rules, record)
+        outcomes = record.outcomes()  # of all processes
+        if fabric.is_global_zero:
+            outcomes.write(run.path)
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:
         metrics["validation"] = {n: v for n, v in history[chosen - 1].items() if n.startswith("val_")}

@@ -29,6 +29,7 @@ from torchlht.heads.prediction import decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import CalibrationErrors, HierarchyMetrics
 from torchlht.measure.operating import Decisions, operating_point
+from torchlht.measure.outcomes import Recorder
 
 Progress = Callable[[int, int], None]
 
@@ -107,6 +108,7 @@ def measure(
     rank: int = 0,
     world: int = 1,
     calibration: Calibration | None = None,
+    record: Recorder | None = None,
 ) -> dict[str, Any]:
     """All metrics of a network that maps batches to `Prediction`s. Several processes share the batches.
 
@@ -121,17 +123,21 @@ def measure(
         rank: number of this process.
         world: how many processes there are.
         calibration: if given, the calibration error after it is measured, too.
+        record: if given, it collects the answers.
     """
     metrics = {name: HierarchyMetrics(hierarchy).to(device_of(network)) for name in (rule, *more_rules)}
     left = CalibrationErrors(hierarchy).to(device_of(network)) if calibration else None
     everywhere = in_batches(range(len(data)), batch_size)
     mine = everywhere[rank::world]  # whole batches, so that results equal those of one process
     batches = mine or everywhere[:1]  # not counted, but metrics can only be merged by processes that have seen a batch
-    for prediction, labels in ask(network, data, batches=batches, workers=workers):
+    for rows, (prediction, labels) in zip(batches, ask(network, data, batches=batches, workers=workers), strict=True):
         if not mine:
-            prediction, labels = prediction.first(0), labels[:0]
+            rows, prediction, labels = [], prediction.first(0), labels[:0]
+        decided = {name: decide(prediction, hierarchy, name) for name in metrics}
         for name, counted in metrics.items():
-            counted.update(decide(prediction, hierarchy, name), labels)
+            counted.update(decided[name], labels)
+        if record is not None:
+            record.update(rows, labels, [one.chosen() for one in decided.values()])
         if left is not None and calibration is not None:
             left.update(decide(calibration.apply(prediction), hierarchy, rule), labels)
     found = metrics[rule].compute()
