@@ -53,10 +53,19 @@ def test_a_killed_comparison_goes_on_where_it_was(embeddings: Path, tmp_path: Pa
     assert {row["level"] for row in rows} == {"order", "family", "species"}
     said = capsys.readouterr().out
     assert "90% masked, species: " in said
-    assert "points; 2 seeds, paired)" in said
+    assert "points, from 2 seeds and " in said
     assert "next: lht predict" in said
-    assert (out / "table.md").read_text().startswith("| masked | method | order | family | species | mACC |")
+    samples = json.loads((out / "runs" / "lht-R0-s0" / "metrics.json").read_text())["levels"][0]["samples"]
+    n = f"(n = {samples})"
+    table = (out / "table.md").read_text()
+    assert table.startswith(f"| masked | method | order {n} | family {n} | species {n} | mACC |")
+    assert f"2 seeds and {samples} test samples)" in table
     assert (out / "accuracy.png").stat().st_size > 5000
+
+    words[words.index("--seeds") + 1] = "3"
+    main([*words, "--resume"])
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert f"3 seeds and {samples} test samples)" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_all_methods_and_peers_with_a_rule(embeddings: Path, tmp_path: Path) -> None:

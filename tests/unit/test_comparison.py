@@ -41,6 +41,9 @@ COLUMNS = (
 )
 
 
+ALONE = "(± in points, from 3 seeds alone: which test samples there are is not counted)"
+
+
 def metrics(species: float, order: float = 0.9, **more: Any) -> dict[str, Any]:
     level = {"accuracy_with_siblings": 0.5, "mean_class_recall": 0.4, "macro_precision": 0.4, "macro_f1": 0.4}
     level |= {"macro_auc": 0.8, "ece": 0.1}
@@ -73,19 +76,17 @@ def write(folder: Path, scores: dict[str, list[float]], mask: float = 0.9) -> Pa
 def test_a_paired_difference_beyond_seed_noise_is_shown_although_the_spreads_overlap() -> None:
     """Both methods move together from seed to seed; the paired difference is steady."""
     found = tell_apart("here", {"lht": [50, 40, 45], "flat": [48.1, 38, 42.9]})
-    assert found.text() == "here: winner lht. lht is ahead of flat (2.0): shown. (± 0.2 points; 3 seeds, paired)"
+    assert found.text() == f"here: winner lht. lht is ahead of flat (2.0 ± 0.2): shown. {ALONE}"
 
 
 def test_a_difference_within_seed_noise_is_not_shown() -> None:
     found = tell_apart("here", {"lht": [50, 40, 45], "flat": [40, 44, 45]})
-    assert found.text() == (
-        "here: no difference shown at the top. lht is not shown to differ from flat (2.0). (± 17.9 points; 3 seeds, paired)"
-    )
+    assert found.text() == f"here: no difference shown at the top. lht is not shown to differ from flat (2.0 ± 17.9). {ALONE}"
 
 
 def test_of_figures_where_less_is_better_the_lowest_wins() -> None:
     found = tell_apart("here", {"lht": [1.2, 1.3, 1.25], "flat": [2.2, 2.3, 2.26]}, "lower", "levels")
-    assert found.text() == "here: winner lht. lht is ahead of flat (1.0): shown. (± 0.0 levels; 3 seeds, paired)"
+    assert found.text() == f"here: winner lht. lht is ahead of flat (1.0 ± 0.0): shown. {ALONE.replace('points', 'levels')}"
 
 
 def test_one_seed_shows_nothing() -> None:
@@ -125,7 +126,7 @@ def test_a_method_that_is_better_is_found_among_many() -> None:
 
 def test_long_lists_are_cut_and_say_so() -> None:
     found = tell_apart("here", {"best": [90, 91], **{f"m{i}": [10 + i, 11 + i] for i in range(6)}})
-    assert "ahead of m5 (75.0), m4 (76.0) and 4 others (up to 80.0): shown" in found.text(limit=3)
+    assert "ahead of m5 (75.0 ± 0.0), m4 (76.0 ± 0.0) and 4 others (up to 80.0): shown" in found.text(limit=3)
 
 
 def test_verdicts_are_given_at_each_mask_and_over_all_of_them(tmp_path: Path) -> None:
@@ -313,11 +314,18 @@ def test_a_comparison_of_an_earlier_version_goes_on_with_the_options_it_was_star
     (tmp_path / "compare.yaml").write_text(EARLIER)
     options: dict[str, Any] = {"epochs": 3, "option": {"input_dropout": 0.3}, "resume": True}
     arguments(tmp_path, **options, workers=3, jobs=7).claim("compare.yaml", "a comparison")
-    for other in ({"epochs": 4}, {"augment": "none"}, {"option": ()}, {"seeds": 3}, {"tune": True}):
+    for other in ({"epochs": 4}, {"augment": "none"}, {"option": ()}, {"seeds": 1}, {"tune": True}):
         with pytest.raises(RunError, match="was started with other options"):
             arguments(tmp_path, **options | other).claim("compare.yaml", "a comparison")
     with pytest.raises(RunError, match="add resume to continue it"):
         arguments(tmp_path, **options | {"resume": False}).claim("compare.yaml", "a comparison")
+
+
+@pytest.mark.parametrize("more", [{"seeds": 3}, {"seeds": "0,1,7"}, {"mask": "0.9,0,0.5"}, {"methods": "flat,lht,hxe"}])
+def test_a_comparison_can_be_resumed_with_more_seeds_masks_or_methods(tmp_path: Path, more: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"methods": "flat,lht", "mask": "0,0.9", "seeds": 2}
+    write_yaml(tmp_path / "compare.yaml", arguments(tmp_path, **options).settings())
+    arguments(tmp_path, **options | more, resume=True).claim("compare.yaml", "a comparison")
 
 
 @pytest.mark.parametrize("earlier", [True, False])

@@ -44,8 +44,12 @@ class ManyArgs(Options):
             raise RunError(f"{self.out}: exists and is not empty; choose another `out`")
         if settled.is_file() and not self.resume:
             raise RunError(f"{self.out}: already holds {what}; add `resume` to continue it, or choose another `out`")
-        if settled.is_file() and self.kept_settings(settled) != self.settings():
+        if settled.is_file() and not self.continues(self.kept_settings(settled)):
             raise RunError(f"{self.out}: was started with other options ({settled}); choose another `out`")
+
+    def continues(self, kept: dict[str, Any]) -> bool:
+        """Whether an experiment with the settings `kept` can be resumed with these: if they are the same."""
+        return kept == self.settings()
 
     def kept_settings(self, settled: Path) -> dict[str, Any]:
         """The settings in a file. Earlier versions wrote fewer; missing ones take their default, or the preset's value."""
@@ -90,6 +94,12 @@ class CompareArgs(RunArgs, ManyArgs):
         lists = {"methods": self.method_list(), "mask": self.masks(), "seeds": self.seed_list()}
         found = super().settings() | lists
         return found if self.tune else {name: value for name, value in found.items() if not name.startswith("tune")}
+
+    def continues(self, kept: dict[str, Any]) -> bool:
+        """Whether a comparison can be resumed: with the same settings, or with more methods, masks or seeds."""
+        now, lists = self.settings(), {name: kept.get(name) for name in ("methods", "mask", "seeds")}
+        grown = {name: now[name] for name, was in lists.items() if isinstance(was, list) and all(v in now[name] for v in was)}
+        return super().continues(kept | grown)
 
     def method_list(self) -> list[str]:
         """`methods` as a list."""

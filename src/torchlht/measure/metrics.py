@@ -490,6 +490,7 @@ for name, unit, said in (  # training records them
     ("parameters", "count", "How many numbers training fits."),
 ):
     REGISTER[name] = Spec(name, name.replace("_", " "), "run", "lower", said, unit, terminal="", table="", report="")
+REGISTER["samples"] = Spec("samples", "samples", "level", "higher", "How many have a label.", "count", **HIDDEN)
 
 
 # ---- all of them ---------------------------------------------------------------------------------------------------

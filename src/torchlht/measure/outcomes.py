@@ -95,7 +95,7 @@ class Outcomes:
         if figure is None:
             return None
         (slope,) = torch.autograd.grad(figure, weights)
-        found: NDArray[np.float64] = float(figure) + known.sum() * slope.numpy()[known]
+        found: NDArray[np.float64] = figure.item() + known.sum() * slope.numpy()[known]
         return found
 
     def _counts(self, level: int, weights: Tensor) -> Counts:

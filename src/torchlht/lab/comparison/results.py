@@ -1,24 +1,29 @@
-"""Results of a comparison: results.csv, the tables of table.md, and which differences exceed seed noise."""
+"""Results of a comparison: results.csv, the tables of table.md, and which differences exceed noise."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
 from torchlht.files import replacing, write_text
 from torchlht.lab.comparison.contenders import Trial, run_name, summary
 from torchlht.measure.metrics import REGISTER, Spec, specs
+from torchlht.measure.outcomes import Outcomes
 from torchlht.measure.verdict import Verdict, tell_apart
 
 Row = tuple[str, float, int, dict[str, Any]]  # method, mask, seed, metrics
+Kept = Callable[[str, float, int], Outcomes | None]  # by method, mask, seed
 
 ACCURACY, MEAN = REGISTER["accuracy"], REGISTER["mean_accuracy"]  # for ranking and comparing methods
 RULE = " + "  # between a method and a rule of answering that is not its own
@@ -72,6 +77,7 @@ class Comparison:
         seeds: in the order of the file.
         values: measured figures by seed, for each method, mask, level and column.
         diverged: runs that diverged, which are not in the file.
+        folder: where its runs are.
     """
 
     methods: list[str]
@@ -80,6 +86,7 @@ class Comparison:
     seeds: list[int]
     values: dict[tuple[str, float, str, str], dict[int, float]]
     diverged: Sequence[str] = ()
+    folder: Path | None = None
 
     def get(self, method: str, mask: float, column: str, level: str | None = None) -> list[float]:
         """One column of one method at one mask, seed by seed; at the finest level by default."""
@@ -88,6 +95,20 @@ class Comparison:
     def by_seed(self, method: str, mask: float, column: str, level: str | None = None) -> dict[int, float]:
         """The same, by seed."""
         return self.values.get((method, mask, level or self.levels[-1], column), {})
+
+    def samples(self, level: str) -> str:
+        """How many test samples have a label at a level: " (n = 51)"; nothing if it is not recorded."""
+        found = {
+            int(n) for (_, _, at, column), by in self.values.items() if (at, column) == (level, "samples") for n in by.values()
+        }
+        return f" (n = {' or '.join(f'{n:,}' for n in sorted(found))})" if found else ""
+
+    def outcomes(self, method: str, mask: float, seed: int) -> Outcomes | None:
+        """A run's answers on test samples; None if they were not kept."""
+        if self.folder is None:
+            return None
+        label, _, rule = method.partition(RULE)
+        return Outcomes.read(self.folder / "runs" / run_name(label, mask, seed), rule)
 
     def at(self, mask: float, *, rules: bool = False) -> list[str]:
         """The methods with results at a mask, the best at the finest level last; with `rules`, those such as "lht + crm"."""
@@ -108,7 +129,7 @@ def read_results(out: Path) -> Comparison:
                 values.setdefault((method, mask, row["level"], column), {})[int(row["seed"])] = float(row[column])
     methods = list(dict.fromkeys(row["method"] for row in rows))
     masks, seeds = (list(dict.fromkeys(float(row[name]) for row in rows)) for name in ("mask", "seed"))
-    return Comparison(methods, masks, levels, [int(seed) for seed in seeds], values)
+    return Comparison(methods, masks, levels, [int(seed) for seed in seeds], values, folder=out)
 
 
 # ---- which differences are real ------------------------------------------------------------------------------------
@@ -116,25 +137,47 @@ def read_results(out: Path) -> Comparison:
 
 def verdicts(results: Comparison) -> list[Verdict]:
     """Verdicts at each mask, then over all masks, at the finest level and on average over levels."""
+    kept = cache(results.outcomes)
     found = []
-    for name, spec in ((results.levels[-1], ACCURACY), (MEAN.headed("table"), MEAN)):
+    for spec in (ACCURACY, MEAN):
+        name = results.levels[-1] if spec.per == "level" else spec.headed("table")
         for mask in results.masks:
-            here = {m: results.get(m, mask, spec.name) for m in results.at(mask)}
-            found += _verdict(f"{mask:.0%} masked, {name}", here, spec)
+            found += _verdict(results, f"{mask:.0%} masked, {name}", [mask], spec, kept)
         if len(results.masks) > 1:
-            pooled = {m: [results.get(m, mask, spec.name) for mask in results.masks] for m in results.at(results.masks[0])}
-            whole = {m: v for m, v in pooled.items() if all(v) and len({len(s) for s in v}) == 1}
-            means = {m: [mean(s) for s in zip(*v, strict=True)] for m, v in whole.items()}
-            found += _verdict(f"all masks, {name}", means, spec)
+            found += _verdict(results, f"all masks, {name}", results.masks, spec, kept)
     return found
 
 
-def _verdict(where: str, scores: dict[str, list[float]], spec: Spec) -> list[Verdict]:
-    """One verdict; none when fewer than two methods finished every seed."""
-    seeds = max((len(s) for s in scores.values()), default=0)
-    whole = {name: [spec.scale * x for x in s] for name, s in scores.items() if len(s) == seeds}
+def _verdict(results: Comparison, where: str, masks: Sequence[float], spec: Spec, kept: Kept) -> list[Verdict]:
+    """One verdict on means over masks; none when fewer than two methods finished every seed."""
+    scores: dict[str, dict[int, float]] = {}
+    for method in results.at(masks[0]):
+        by = [results.by_seed(method, mask, spec.name) for mask in masks]
+        scores[method] = {seed: spec.scale * mean(one[seed] for one in by) for seed in by[0] if all(seed in one for one in by)}
+    seeds = max((list(one) for one in scores.values()), key=len, default=[])
+    whole = {name: list(one.values()) for name, one in scores.items() if seeds and list(one) == seeds}
+    if len(whole) < 2:
+        return []
     unit = "points" if spec.unit == "%" else spec.unit
-    return [tell_apart(where, whole, spec.better, unit)] if len(whole) > 1 else []
+    outcomes = _outcomes([[[kept(name, mask, seed) for mask in masks] for seed in seeds] for name in whole], spec)
+    return [tell_apart(where, whole, spec.better, unit, outcomes)]
+
+
+def _outcomes(runs: list[list[list[Outcomes | None]]], spec: Spec) -> NDArray[np.float64] | None:
+    """(methods, seeds, samples) from runs (methods, seeds, masks), as means over masks.
+
+    None if a run has kept no answers, or not to the same samples, or if the metric needs more than answers.
+    """
+    level = 0 if spec.per == "level" else None
+    first, found = runs[0][0][0], []
+    for run in (run for method in runs for seed in method for run in seed):
+        if first is None or run is None or not np.array_equal(first.labels, run.labels):
+            return None
+        found.append(run.values(spec, level))
+    if any(values is None for values in found):
+        return None
+    shape = (len(runs), len(runs[0]), len(runs[0][0]), -1)
+    return np.asarray(spec.scale * np.array(found).reshape(shape).mean(axis=2))
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
@@ -213,19 +256,22 @@ def markdown(header: list[str], rows: Iterator[list[str]] | list[list[str]]) -> 
 
 def accuracy_header(results: Comparison) -> list[str]:
     """The columns of the table of accuracies."""
-    return ["masked", "method", *results.levels, MEAN.headed("table")]
+    return ["masked", "method", *(f"{level}{results.samples(level)}" for level in results.levels), MEAN.headed("table")]
 
 
 def document(results: Comparison, trials: Sequence[Trial] = ()) -> str:
     """The text of table.md."""
     finest = results.levels[-1]
+    found = verdicts(results)
     parts = [
         markdown(accuracy_header(results), table_rows(results)),
-        f"Accuracy in percent on test samples, mean ± standard deviation over seeds; at each mask the best at {finest} last.",
-        "\n".join(f"- {verdict.text()}" for verdict in verdicts(results)),
-        "± in these sentences is the half-width of a 95 % interval that holds for all differences of a line at once (Tukey, "
-        "seeds as blocks). It covers seeds and masks, not the choice of test samples.",
+        "Accuracy in percent on test samples (n: how many have a label), mean ± standard deviation over seeds; at each mask "
+        f"the best at {finest} last.",
+        "\n".join(f"- {verdict.text()}" for verdict in found),
+        "± in these sentences is the half-width of a 95 % interval; those of a line hold for all its differences at once.",
     ]
+    if any(verdict.samples is None for verdict in found):
+        parts[-1] += " Runs of earlier versions have kept no answers, so that the choice of test samples cannot be counted."
     if results.diverged:
         parts.append(f"Diverged, and left out above: {'; '.join(results.diverged)}.")
     header = ["masked", "method", *(spec.headed("table") for spec in quality())]
@@ -317,7 +363,7 @@ def _lines(pyplot: Any, results: Comparison, methods: Sequence[str]) -> Any:
                 panel.errorbar(
                     [v + shift for v in x], y, error, label=method, capsize=2, markersize=4, linewidth=1, **_style(i)
                 )
-        panel.set_title(level, loc="left", color=INK)
+        panel.set_title(f"{level}{results.samples(level)}", loc="left", color=INK)
         panel.set_xlabel("fine labels hidden, %")
         panel.set_xticks([100 * m for m in masks])
         panel.grid(axis="y", color=FAINT, linewidth=0.6)
@@ -337,7 +383,7 @@ def _dots(pyplot: Any, results: Comparison, methods: Sequence[str]) -> Any:
         for i, method in enumerate(methods):
             if found := _summary(results, method, mask, level):
                 panel.errorbar(found[0], -i, xerr=found[1], capsize=2, markersize=4, color="#0072b2", marker="o")
-        panel.set_title(level, loc="left", color=INK)
+        panel.set_title(f"{level}{results.samples(level)}", loc="left", color=INK)
         panel.set_yticks([-i for i in range(len(methods))], list(methods) if level == results.levels[0] else [])
         panel.set_xlabel(ACCURACY.axis())
         panel.grid(color=FAINT, linewidth=0.6)
