@@ -298,7 +298,7 @@ def shown_results(out: Path, data: str) -> Iterator[Table | str]:
     results = read_results(out)
     table = Table("masked", "method")
     for heading in accuracy_header(results)[2:]:
-        table.add_column(heading, justify="right")
+        table.add_column(heading.replace(" (", "\n("), justify="right")
     for row in table_rows(results):
         table.add_row(*row)
     yield table
