@@ -74,7 +74,8 @@ def accuracies_and_quality(file: Path) -> tuple[str, list[dict[str, str]]]:
     text = file.read_text(encoding="utf-8").partition("## Cost")[0]
     accuracies, _, quality = text.partition("## Along the tree")
     header, _, *rows = [line.strip("| ").split(" | ") for line in quality.splitlines() if line.startswith("|")]
-    return "\n".join(line for line in accuracies.splitlines() if line.startswith("|")), [dict(zip(header, row, strict=True)) for row in rows]
+    table = "\n".join(line for line in accuracies.splitlines() if line.startswith("|"))
+    return table, [dict(zip(header, row, strict=True)) for row in rows]
 
 
 def read_json(file: Path) -> Any:

@@ -230,7 +230,7 @@ def test_peers_are_left_out_of_all_on_pictures_and_refused_by_name() -> None:
 
 def test_a_peer_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Logistic, "package", "no_such_package")
-    with pytest.raises(MissingExtraError, match=r"logistic needs an optional package: pip install 'torchlht\[peers\]'"):
+    with pytest.raises(MissingExtraError, match=r"logistic needs an optional package: .*\[peers\]'"):
         find_contenders(["logistic"], TREE, features=True)
     assert find_contenders(["all"], TREE, features=True)[1] == ["logistic"]
 
