@@ -1,6 +1,7 @@
 """What `lht export` wrote, with numpy, Pillow and onnxruntime alone: python onnx_predict.py birds.onnx beach.jpg …
 
-A model on features takes .npz files with `x`. The answer is the deepest class that reaches the threshold kept in the file.
+A model on features takes .npz files with `x`. The answer is the deepest class on the best path through the tree that reaches
+the threshold kept in the file.
 """
 
 import json
@@ -15,7 +16,7 @@ about = json.loads(session.get_modelmeta().custom_metadata_map["torchlht"])
 levels, spec = about["hierarchy"]["levels"], about["preprocess"]  # levels are fine first, as the outputs are
 threshold = about["threshold"]["value"] if about["threshold"] else 0.0
 kinds = about["kinds"] if "kinds" in about else [about["kind"]] * len(levels)  # earlier files have one for all levels
-if about["rule"] != "argmax":
+if about["rule"] not in ("path", "argmax"):  # earlier files say argmax
     sys.exit(f"{about['method']} answers {about['rule']}, which this example does not; lht predict does")
 
 
@@ -41,9 +42,14 @@ def calibrated(log_p, temperature, kind):
 for name in sys.argv[2:]:
     outputs = session.run(None, {"input": prepare(name) if spec else np.load(name)["x"].astype(np.float32)})
     probabilities = [calibrated(*level) for level in zip(outputs, about["temperatures"], kinds, strict=True)]
+    paths = [np.arange(len(levels[0]["classes"]))]  # per level, the class above each finest class
+    for level in levels[:-1]:
+        paths.append(np.array(level["parents"])[paths[-1]])
     for i in range(len(outputs[0])):
-        answer = "nothing is sure enough"
-        for level, p in reversed(list(zip(levels, probabilities, strict=True))):  # coarse to fine: the deepest one stays
-            if p[i].max() >= threshold:
-                answer = f"{level['classes'][p[i].argmax()]} ({level['name']}, {100 * p[i].max():.0f} %)"
+        best = sum(np.log(p[i, path]) for p, path in zip(probabilities, paths, strict=True)).argmax()
+        answer, least = "nothing is sure enough", 1.0
+        for level, p, path in reversed(list(zip(levels, probabilities, paths, strict=True))):  # coarse to fine
+            least = min(least, p[i, path[best]])  # no class is more probable than its parent
+            if least >= threshold:
+                answer = f"{level['classes'][path[best]]} ({level['name']}, {100 * least:.0f} %)"
         print(f"{name}{'' if spec else f' row {i}'}: {answer}")

@@ -106,13 +106,27 @@ def assert_same(model: Predictor, other: Predictor, make: Callable[[int], Tensor
             torch.testing.assert_close(b.exp(), a.exp(), atol=1e-4, rtol=0)
 
 
+def assert_on_one_path(model: Predictor, x: Tensor) -> None:
+    """By default the levels of an answer lie on one path, rolled up or not, and probabilities fall along it."""
+    for named in model.predict(x):
+        shares = [level.probability for level in named.levels]
+        assert named.consistent
+        assert shares == sorted(shares, reverse=True)
+        assert (
+            list(named.answer_at(model.wanted).path)
+            == [one.label for one in named.levels][: len(named.answer_at(model.wanted).path)]
+        )
+
+
 # ---- the same as the run -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", list_methods())
 def test_every_method_says_the_same_in_onnx(name: str, cases: Callable[[str], Case]):
     case = cases(name)
-    assert_same(case.model, OnnxModel.read(case.file), lambda n: samples(case.model, n))
+    found = OnnxModel.read(case.file)
+    assert_same(case.model, found, lambda n: samples(case.model, n))
+    assert_on_one_path(found, samples(case.model, 32))
 
 
 @pytest.mark.parametrize("name", ["lht", "c-hmcnn", "hiclass"])
@@ -124,6 +138,7 @@ def test_programs_of_torch_say_the_same(name: str, cases: Callable[[str], Case],
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt2"]
     x = samples(case.model, 5)
     assert [str(one) for one in found.predict(x)] == [str(one) for one in case.model.predict(x)]
+    assert_on_one_path(found, x)
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])

@@ -10,6 +10,9 @@ Roll-up: the deepest answer that is sure enough.
 
 A rule names a class at every level. The answer is the finest of them whose probability reaches the threshold, with its
 ancestors in the tree; raising the threshold moves it up, never down. If no class reaches it, there is no answer.
+If the rule answers a path of the tree, as it does for people, a calibrated probability is capped at that of its parent
+(`heads.prediction.monotone`), here and in answers. Files from before that were fitted without the cap. Their promises hold all
+the same: a capped answer is the uncapped one or one of its ancestors, so it is wrong only where that is.
 
 Conformal risk control (Angelopoulos et al., ICLR 2024): a threshold that limits the share of wrong answers to α.
 
@@ -50,7 +53,7 @@ from torch import Tensor
 
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
-from torchlht.heads.prediction import RULES, Prediction, decide, find_rule
+from torchlht.heads.prediction import RULES, Prediction, answer_by, find_rule
 from torchlht.hierarchy.tree import Hierarchy
 
 FILE = "calibration.json"
@@ -176,7 +179,7 @@ def _risks(calibrated: Prediction, labels: Tensor, hierarchy: Hierarchy) -> dict
     """A risk curve for each rule, from the samples with any label."""
     some, found = (labels >= 0).any(dim=1).numpy(), {}
     for rule in RULES:
-        decided = decide(calibrated, hierarchy, rule)
+        decided = answer_by(calibrated, hierarchy, rule)
         confidence, chosen = confidences(decided).double().cpu().numpy(), decided.chosen().cpu().numpy()
         found[rule] = risk_curve(confidence[some], chosen[some], labels.numpy()[some], hierarchy)
     return found

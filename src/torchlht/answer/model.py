@@ -44,7 +44,7 @@ from torchlht.data.pictures import Picture, Problem
 from torchlht.errors import DataError, RunError
 from torchlht.files import content, replacing, write_json, write_text, write_yaml
 from torchlht.heads.method import Method, create_method
-from torchlht.heads.prediction import Prediction, decide
+from torchlht.heads.prediction import Prediction, answer_by, consistent_rule
 from torchlht.hierarchy.tree import Hierarchy
 
 Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
@@ -76,6 +76,11 @@ class Predictor(ABC):
     def in_features(self) -> int:
         """Width of the features, if the inputs are features."""
 
+    @property
+    @abstractmethod
+    def rule(self) -> str:
+        """How it answers unless asked otherwise: along one path of the tree, see `consistent_rule`."""
+
     @abstractmethod
     def look(self, x: Tensor) -> Prediction:
         """Uncalibrated probabilities of a prepared batch, without gradients."""
@@ -85,7 +90,7 @@ class Predictor(ABC):
         inputs: Inputs,
         *,
         top: int = 5,
-        rule: str = "own",
+        rule: str | None = None,
         only: Sequence[str] = (),
         exclude: Sequence[str] = (),
         batch_size: int = 64,
@@ -97,7 +102,8 @@ class Predictor(ABC):
             inputs: one picture (path or PIL) or several, folders, patterns, tables; for a model on features, an (N, d) array
                 or .npz files with an array `x`.
             top: how many candidates per level.
-            rule: how answers are chosen; see `torchlht.heads.prediction`.
+            rule: how answers are chosen, see `torchlht.heads.prediction`; by default along one path of the tree, with
+                probabilities that fall from coarse to fine.
             only: classes at any level; all others are ruled out.
             exclude: classes at any level to rule out.
             batch_size: how many samples at a time.
@@ -106,7 +112,7 @@ class Predictor(ABC):
         Raises:
             DataError: when inputs are of the wrong kind, or a picture cannot be read and `unreadable` is not given.
         """
-        restriction = Restriction.parse(self.hierarchy, only, exclude)
+        restriction, rule = Restriction.parse(self.hierarchy, only, exclude), rule or self.rule
         names, data = self._inputs(inputs, unreadable)
         found = Answers()
         for _, said, at in () if not len(data) else over(None, data, self.look, batch_size=batch_size):
@@ -126,13 +132,13 @@ class Predictor(ABC):
         """The same predictor on a device, if it can be moved."""
         return self
 
-    def decided(self, prediction: Prediction, rule: str = "own", restriction: Restriction | None = None) -> Prediction:
-        """A prediction calibrated, then restricted, then decided by a rule."""
+    def decided(self, prediction: Prediction, rule: str | None = None, restriction: Restriction | None = None) -> Prediction:
+        """A prediction calibrated, then restricted, then decided by a rule, its own by default."""
         if self.calibration is not None:
             prediction = self.calibration.apply(prediction)
         if restriction is not None:
             prediction = restriction.apply(prediction)
-        return decide(prediction, self.hierarchy, rule)
+        return answer_by(prediction, self.hierarchy, rule or self.rule)
 
     def _inputs(self, inputs: Any, unreadable: list[Problem] | None) -> tuple[list[str], SampleSet]:
         """A name for each input, and a set of all of them, whose labels are their positions."""
@@ -179,6 +185,11 @@ class Model(nn.Module, Predictor):
     def hierarchy(self) -> Hierarchy:
         """The tree of classes."""
         return self.method.hierarchy
+
+    @property
+    def rule(self) -> str:
+        """See `Predictor.rule`."""
+        return consistent_rule(self.method.rule)
 
     def forward(self, x: Tensor) -> Prediction:
         """(B, 3, size, size) pictures or (B, d) features to a `Prediction`."""

@@ -86,7 +86,7 @@ class Answer:
         probability: its probability, or None.
         path: its ancestors and itself, coarse → fine.
         path_probabilities: their probabilities, each at its own level.
-        rule: how classes were chosen: "own", "argmax", …
+        rule: how classes were chosen: "path", "own", …
         threshold: the least probability of an answer; 0 if the finest level is always answered.
         promise: where the threshold comes from: "confidence 0.9", "risk 0.05", or None.
         undecided: the next finer level, where nothing reached the threshold; None if the finest level is answered.

@@ -45,14 +45,15 @@ def command(name: str, group: Group) -> Callable[[F], F]:
 class RuleArgs(Options):
     """How a model answers."""
 
-    rule: str = "own"
-    """How answers are chosen: the method's `own` way (mostly argmax); `argmax` per level; `backtrack` from the finest;
-    `top_down`; best `path`; `crm`, the least expected distance in the tree. `lht methods` lists them all."""
+    rule: str | None = None
+    """How answers are chosen. By default along one path of the tree: the best `path`, unless the method has such a way of its
+    own. `own`: the method's way, where levels may disagree; `argmax` per level; `backtrack` from the finest; `top_down`;
+    `crm`, the least expected distance in the tree. `lht methods` lists them all."""
 
     def _check(self) -> None:
         from torchlht.heads.prediction import find_rule
 
-        find_rule(self.rule)
+        find_rule(self.rule or "own")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ class CalibrateArgs(AskingArgs, OnErrorArgs):
 def run_calibrate(args: CalibrateArgs) -> None:
     """Calibrate a run on validation samples: 90 % should mean right nine times out of ten."""
     from torchlht.answer.calibration import FILE
-    from torchlht.answer.model import TREE
+    from torchlht.answer.model import TREE, Model
     from torchlht.learn.training import calibrate, cross_calibrate
 
     if args.folds is not None and (args.data or args.split):
@@ -55,17 +55,17 @@ def run_calibrate(args: CalibrateArgs) -> None:
     if args.json:
         print(json.dumps(found.to_dict(tree), indent=1))
         return
-    console.say(calibration_text(found, tree))
+    console.say(calibration_text(found, tree, Model.from_pretrained(args.run).rule))
     console.say(f"saved in {Path(args.run) / FILE} · next: lht predict {args.run} FILE… --confidence 0.9")
 
 
-def calibration_text(found: Calibration, tree: Hierarchy) -> str:
-    """Text for the terminal: temperatures, and the least risk that can be promised."""
+def calibration_text(found: Calibration, tree: Hierarchy, rule: str) -> str:
+    """Text for the terminal: temperatures, and the least risk that can be promised for answers by a rule."""
     from torchlht.answer.calibration import FEW
 
     few = {k: "" if found.samples[k] >= FEW else " (too few labels)" for k in tree.top_down}
     temperatures = "  ".join(f"{tree.levels[k]} {found.temperatures[k]:.2f}{few[k]}" for k in tree.top_down)
     labels = " · ".join(f"{tree.levels[k]} {found.samples[k]:,}" for k in tree.top_down)
-    lowest = found.risks["own"].lowest_risk()
+    lowest = found.risks[rule].lowest_risk()
     risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
     return f"temperatures: {temperatures}\nfitted to labels of the {found.source}: {labels}; {risk}"

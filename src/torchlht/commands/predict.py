@@ -82,7 +82,9 @@ def run_predict(args: PredictArgs) -> None:
     processes = Processes.here(args.accelerator)
     model = load_predictor(args.run, trust=args.trust).on(processes.device)
     restricted = bool(args.only or args.exclude)
-    asked = wanted(args.confidence, args.risk, args.rule, model.calibration, restricted=restricted, strict=args.strict)
+    asked = wanted(
+        args.confidence, args.risk, args.rule or model.rule, model.calibration, restricted=restricted, strict=args.strict
+    )
     if asked.promise is None and not restricted:
         asked = model.wanted  # an exported model may carry its own threshold
     if model.preprocess is None:

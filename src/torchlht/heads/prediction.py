@@ -87,27 +87,31 @@ class Rule:
         meaning: one line about what it answers.
         choose: log-probabilities to (B, K) classes; None for the method's own choice.
         scores: log-probabilities to (B, C_1) scores that rank the finest classes, if not by their probability.
+        consistent: whether its answers always lie on one path of the tree.
     """
 
     meaning: str
     choose: Reading | None
     scores: Reading | None = None
+    consistent: bool = False
 
 
 RULES: dict[str, Rule] = {"own": Rule("the method's own way, which is mostly argmax", None)}
 
 
-def rule(name: str, meaning: str, *, ranks: bool = False) -> Callable[[Reading], Reading]:
+def rule(name: str, meaning: str, *, ranks: bool = False, consistent: bool = False) -> Callable[[Reading], Reading]:
     """Decorator: register a function as a rule.
 
     Args:
         name: its name, also on the command line.
         meaning: one line about what it answers.
         ranks: the function returns (B, C_1) scores; the answer is the finest class with the highest score, and its ancestors.
+        consistent: its answers always lie on one path of the tree; a rule that ranks does so anyway.
     """
 
     def enter(function: Reading) -> Reading:
-        RULES[name] = Rule(meaning, _best_by(function), function) if ranks else Rule(meaning, function)
+        one_path = Rule(meaning, _best_by(function), function, consistent=True)
+        RULES[name] = one_path if ranks else Rule(meaning, function, consistent=consistent)
         return function
 
     return enter
@@ -129,6 +133,29 @@ def decide(prediction: Prediction, hierarchy: Hierarchy, rule: str = "own") -> P
         return dataclasses.replace(prediction, choice=found.choose(prediction.log_probs, hierarchy), scores=None)
     scores = found.scores(prediction.log_probs, hierarchy)
     return dataclasses.replace(prediction, choice=ancestors_of(scores.argmax(dim=1), hierarchy), scores=scores)
+
+
+def consistent_rule(own: str) -> str:
+    """The rule of answers to people: a method's own if its answers lie on one path of the tree, else `path`."""
+    return own if find_rule(own).consistent else "path"
+
+
+def answer_by(prediction: Prediction, hierarchy: Hierarchy, rule: str) -> Prediction:
+    """The prediction decided by a rule; if that answers a path of the tree, with probabilities that fall along every path."""
+    decided = decide(prediction, hierarchy, rule)
+    return monotone(decided, hierarchy) if find_rule(rule).consistent else decided
+
+
+def monotone(prediction: Prediction, hierarchy: Hierarchy) -> Prediction:
+    """The prediction with no class more probable than its parent: p̃ᵏ_c = min(pᵏ_c, p̃ᵏ⁺¹ of its parent), coarsest first.
+
+    The answers stay. What the coarsest level says stays, too; below, rows may sum to less than one.
+    """
+    found = [prediction.log_probs[-1]]
+    for k in reversed(range(len(hierarchy) - 1)):
+        log_p = prediction.log_probs[k]
+        found.append(torch.minimum(log_p, found[-1][:, _parents(hierarchy, k, log_p)]))
+    return dataclasses.replace(prediction, log_probs=tuple(found[::-1]), choice=prediction.chosen(), transitions=())
 
 
 def own_choice(log_probs: LogProbs, hierarchy: Hierarchy, rule: str) -> Tensor | None:
@@ -162,13 +189,13 @@ def argmax(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
     return torch.stack([log_p.argmax(dim=1) for log_p in log_probs], dim=1)
 
 
-@rule("backtrack", "the most probable finest class, and its ancestors")
+@rule("backtrack", "the most probable finest class, and its ancestors", consistent=True)
 def backtrack(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
     """(B, K) the most probable finest class and its ancestors."""
     return ancestors_of(log_probs[0].argmax(dim=1), hierarchy)
 
 
-@rule("top_down", "the most probable coarsest class, then the most probable of its children, and so on")
+@rule("top_down", "the most probable coarsest class, then the most probable of its children, and so on", consistent=True)
 def top_down(log_probs: LogProbs, hierarchy: Hierarchy) -> Tensor:
     """(B, K) the most probable coarsest class, and at each step down the most probable child."""
     chosen = [log_probs[-1].argmax(dim=1)]

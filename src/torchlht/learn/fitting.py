@@ -315,13 +315,15 @@ def measure_on(
     data: SampleSet,
     more_rules: Sequence[str] = (),
     record: Recorder | None = None,
+    shown: str | None = None,
 ) -> dict[str, Any]:
-    """All metrics on a set. Several processes share its samples."""
+    """All metrics on a set; `more_rules` and `shown` as in `measure`. Several processes share its samples."""
     return measure(
         network,
         data,
         model.hierarchy,
         more_rules=more_rules,
+        shown=shown,
         workers=sets.workers,
         rank=fabric.global_rank,
         world=fabric.world_size,

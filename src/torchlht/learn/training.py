@@ -363,7 +363,7 @@ def finish(
     metrics: dict[str, Any] = {}
     if args.test:
         record = Recorder(args.rules)
-        metrics = measure_on(fabric, model, sets.network, sets, sets.test, args.rules, record)
+        metrics = measure_on(fabric, model, sets.network, sets, sets.test, args.rules, record, model.rule)
         outcomes = record.outcomes()  # of all processes
         if fabric.is_global_zero:
             outcomes.write(run.path)

@@ -25,7 +25,7 @@ from torchlht.data.options import DataArgs
 from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, with_prior, with_split
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
-from torchlht.heads.prediction import decide
+from torchlht.heads.prediction import answer_by, decide
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.measure.metrics import CalibrationErrors, HierarchyMetrics
 from torchlht.measure.operating import Decisions, operating_point
@@ -103,6 +103,7 @@ def measure(
     *,
     rule: str = "own",
     more_rules: Sequence[str] = (),
+    shown: str | None = None,
     batch_size: int = BATCH,
     workers: int = 0,
     rank: int = 0,
@@ -118,6 +119,8 @@ def measure(
         hierarchy: the tree of classes.
         rule: how answers are chosen.
         more_rules: other rules to measure; their metrics are under "rules".
+        shown: the rule by which people are answered; what they are shown, calibrated probabilities included, is measured, too,
+            under "consistent".
         batch_size: samples at a time.
         workers: how many processes decode pictures.
         rank: number of this process.
@@ -127,6 +130,7 @@ def measure(
     """
     metrics = {name: HierarchyMetrics(hierarchy).to(device_of(network)) for name in (rule, *more_rules)}
     left = CalibrationErrors(hierarchy).to(device_of(network)) if calibration else None
+    people = HierarchyMetrics(hierarchy).to(device_of(network)) if shown else None
     everywhere = in_batches(range(len(data)), batch_size)
     mine = everywhere[rank::world]  # whole batches, so that results equal those of one process
     batches = mine or everywhere[:1]  # not counted, but metrics can only be merged by processes that have seen a batch
@@ -138,14 +142,19 @@ def measure(
             counted.update(decided[name], labels)
         if record is not None:
             record.update(rows, labels, [one.chosen() for one in decided.values()])
-        if left is not None and calibration is not None:
-            left.update(decide(calibration.apply(prediction), hierarchy, rule), labels)
+        sure = calibration.apply(prediction) if calibration else prediction
+        if left is not None:
+            left.update(decide(sure, hierarchy, rule), labels)
+        if people is not None and shown is not None:
+            people.update(answer_by(sure, hierarchy, shown), labels)
     found = metrics[rule].compute()
     if left is not None:
         for level, error in zip(found["levels"], left.compute(), strict=True):
             level["ece_calibrated"] = error
     if more_rules:
         found["rules"] = {name: metrics[name].compute() for name in more_rules}
+    if people is not None:
+        found["consistent"] = {"rule": shown, **people.compute()}
     return found
 
 
@@ -154,7 +163,7 @@ def evaluate(
     data: str | Path | None = None,
     *,
     split: str = "test",
-    rule: str = "own",
+    rule: str | None = None,
     confidences: Sequence[float] = (),
     risks: Sequence[float] = (),
     strict: bool = False,
@@ -168,7 +177,8 @@ def evaluate(
         run: a run directory, or a model on the hub.
         data: the data to evaluate on, with the run's classes; its own by default.
         split: "test", "val", "train" or "all" of it. Other data without a test part is used entirely.
-        rule: how answers are chosen; see `torchlht.heads.prediction`.
+        rule: how answers are chosen; see `torchlht.heads.prediction`. By default the method's own way is measured, and under
+            "consistent" what people are shown; "answers" are of the latter.
         confidences: measure answers rolled up to these probabilities, under "answers".
         risks: the same for these shares of wrong answers.
         strict: for `risks`, count validation answers that no label can check as wrong.
@@ -178,9 +188,17 @@ def evaluate(
     """
     inputs = run_inputs(run, split, data=data, on_error=on_error)
     model = inputs.model.to(find_device(device))
-    asked = [wanted(one, None, rule, model.calibration) for one in confidences]
-    asked += [wanted(None, one, rule, model.calibration, strict=strict) for one in risks]
-    found = measure(model, inputs.data, model.hierarchy, rule=rule, workers=workers, calibration=model.calibration)
+    asked = [wanted(one, None, rule or model.rule, model.calibration) for one in confidences]
+    asked += [wanted(None, one, rule or model.rule, model.calibration, strict=strict) for one in risks]
+    found = measure(
+        model,
+        inputs.data,
+        model.hierarchy,
+        rule=rule or "own",
+        shown=None if rule else model.rule,
+        workers=workers,
+        calibration=model.calibration,
+    )
     if asked:
         said = ask(model, inputs.data, workers=workers)
         decisions = Decisions.join([Decisions.of(model.decided(p, rule), labels) for p, labels in said])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from torchlht.answer.model import Model, read_config, read_metrics
 from torchlht.data.batches import FeatureSet, SampleSet
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, RunError
-from torchlht.heads.prediction import Prediction
+from torchlht.heads.prediction import Prediction, monotone
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import TrainArgs
 from torchlht.measure.evaluation import features_of, run_inputs
@@ -45,10 +46,10 @@ class Seen:
         data: their features, also if they are pictures.
         labels: true classes, -1 where unknown.
         chosen: the answers.
-        raw: their uncalibrated probabilities.
+        raw: their uncalibrated probabilities, which fall from coarse to fine as the calibrated ones do.
         confidence: their calibrated probabilities; equal to `raw` without a calibration.
         truth: (n,) calibrated probability of the true finest class; NaN where it is unknown.
-        metrics: metrics of the answers, in the layout of metrics.json.
+        metrics: metrics of the method's own answers, in the layout of metrics.json; under "consistent", of those above.
         transitions: whether the method has transitions from fine to coarse.
     """
 
@@ -134,12 +135,14 @@ def as_features(model: Model, data: SampleSet, workers: int = 0) -> FeatureSet:
 
 def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
     """The fields of `Seen` that come from running the model."""
-    metrics, transitions = HierarchyMetrics(model.hierarchy).to(device_of(model)), False
+    (own, shown), transitions = (HierarchyMetrics(model.hierarchy).to(device_of(model)) for _ in range(2)), False
     found: dict[str, list[Tensor]] = {name: [] for name in ("chosen", "raw", "confidence", "truth")}
     for prediction, labels in ask(model, data):
-        metrics.update(prediction, labels)
         sure = model.decided(prediction)
-        values = (prediction.chosen(), confidences(prediction), confidences(sure), _of(sure, labels))
+        own.update(prediction, labels)
+        shown.update(sure, labels)
+        raw = monotone(dataclasses.replace(prediction, choice=sure.chosen()), model.hierarchy)
+        values = (sure.chosen(), confidences(raw), confidences(sure), _of(sure, labels))
         for name, value in zip(found, values, strict=True):
             found[name].append(value.cpu())
         transitions = bool(prediction.transitions)
@@ -148,7 +151,7 @@ def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
         "labels": data.labels.numpy(),
         "chosen": arrays.pop("chosen").numpy(),
         **{name: value.double().numpy() for name, value in arrays.items()},
-        "metrics": metrics.compute(),
+        "metrics": {**own.compute(), "consistent": {"rule": model.rule, **shown.compute()}},
         "transitions": transitions,
     }
 

@@ -99,4 +99,12 @@ def metrics_sentence(metrics: dict[str, Any]) -> str:
     """The figures that belong to no single level."""
     from torchlht.measure.metrics import specs
 
-    return " · ".join(f"{spec.headed('terminal')} {spec.text(spec.of(metrics))}" for spec in specs("run", "terminal"))
+    found = " · ".join(f"{spec.headed('terminal')} {spec.text(spec.of(metrics))}" for spec in specs("run", "terminal"))
+    return f"{found}\n{consistent_sentence(metrics['consistent'])}" if "consistent" in metrics else found
+
+
+def consistent_sentence(shown: dict[str, Any]) -> str:
+    """The figures of the answers that people are shown: accuracy per level and of the whole path."""
+    levels = " · ".join(f"{level['name']} {percent(level['accuracy'])}" for level in shown["levels"])
+    whole = percent(shown["full_path_accuracy"])
+    return f"answers of lht predict, on one path of the tree ({shown['rule']}): {levels} · whole path right {whole}"

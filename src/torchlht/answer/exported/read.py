@@ -11,7 +11,9 @@ hierarchy              the content of hierarchy.json
 calibration            the content of calibration.json; null if there is none
 temperatures, kinds    per output: 1 without calibration; `softmax` or `sigmoid`: how it is scaled, see `answer.calibration`
                        (format 1: one `kind` for all of them)
-rule                   how classes are chosen: argmax, backtrack, …, see `heads.prediction`
+rule                   how classes are chosen: path, backtrack, …, see `heads.prediction`. If they lie on one path of the tree,
+                       a calibrated probability is capped at that of its parent
+own_rule               the method's own: argmax, …. Files without it have that under `rule`
 threshold              {"value": …, "promise": "confidence 0.9"}: the least probability of an answer; or null
 """
 
@@ -38,7 +40,7 @@ from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
 from torchlht.data.batches import Preprocess
 from torchlht.errors import ConfigError, MissingExtraError, RunError
-from torchlht.heads.prediction import Prediction, find_rule, own_choice
+from torchlht.heads.prediction import Prediction, consistent_rule, find_rule, own_choice
 from torchlht.hierarchy.tree import Hierarchy
 
 KEY, FORMAT = "torchlht", 2
@@ -68,7 +70,9 @@ class Exported(Predictor):
             self.calibration = Calibration.from_dict(calibration) if calibration else None
             self.wanted = Wanted(float(threshold["value"]), str(threshold["promise"])) if threshold else Wanted()
             self._rule = metadata["rule"]
-            find_rule(self._rule)
+            self._own = metadata.get("own_rule", self._rule)
+            for name in (self._rule, self._own):
+                find_rule(name)
             self._width = int(metadata["input"]["shape"][1])
         except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
             raise RunError(f"{source}: its metadata is incomplete ({error!r}); export it again") from error
@@ -77,6 +81,13 @@ class Exported(Predictor):
     def hierarchy(self) -> Hierarchy:
         """The tree of classes."""
         return self._tree
+
+    @property
+    def rule(self) -> str:
+        """See `Predictor.rule`. An older file that promises a risk answers in its own way: the promise was made for that."""
+        if "own_rule" not in self.metadata and (self.wanted.promise or "").startswith("risk"):
+            return "own"
+        return consistent_rule(self._rule)
 
     @property
     def in_features(self) -> int:
@@ -94,7 +105,7 @@ class Exported(Predictor):
     def look(self, x: Tensor) -> Prediction:
         """Uncalibrated probabilities of a prepared batch."""
         log_probs = tuple(self.run(x.cpu().float()))
-        return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._rule))
+        return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._own))
 
 
 class OnnxModel(Exported):

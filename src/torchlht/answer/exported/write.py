@@ -73,7 +73,7 @@ def export(
     if to == "onnx":
         _need_onnx()
     model = Model.from_pretrained(run)
-    asked = wanted(confidence, risk, "own", model.calibration, strict=strict)
+    asked = wanted(confidence, risk, model.rule, model.calibration, strict=strict)
     said = model.look(samples(model, 8))
     check_rule(model, said)
     metadata = describe(model, said, asked)
@@ -111,7 +111,8 @@ def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
         "calibration": calibration.to_dict(tree) if calibration else None,
         "temperatures": list(calibration.temperatures) if calibration else [1.0] * len(tree),
         "kinds": list(calibration.kinds if calibration else kinds_of(said)),
-        "rule": model.method.rule,
+        "rule": model.rule,
+        "own_rule": model.method.rule,
         "threshold": {"value": asked.threshold, "promise": asked.promise} if asked.promise else None,
     }
 

@@ -232,7 +232,7 @@ def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
     for risk in RISKS if calibration is not None else ():
         assert calibration is not None
         try:
-            threshold = calibration.threshold(risk)
+            threshold = calibration.threshold(risk, seen.model.rule)
         except ConfigError:  # too few samples for this risk
             refused.append(risk)
         else:
@@ -247,7 +247,7 @@ def _unpromised(ours: Seen, refused: list[float]) -> list[str]:
         return ["No share of wrong answers is promised: the run has no calibration."]
     if not refused:
         return []
-    curve = ours.model.calibration.risks["own"]
+    curve = ours.model.calibration.risks[ours.model.rule]
     lowest = curve.lowest_risk()
     least = "nothing can" if lowest is None else f"{100 * lowest:.2g} % is the least that can"
     shares = listed([f"{100 * risk:g}" for risk in refused])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from torchlht.answer.model import Run
 from torchlht.console import plural
@@ -21,6 +22,7 @@ from torchlht.show.sections.parts import (
 )
 from torchlht.show.seen import Seen
 
+ANSWERED = "accuracy as answered"
 WHERE = {
     "test": "the test part of the run's data, which neither training nor the choice of an epoch has seen",
     "val": "the samples the run set aside for validation, with the labels it could see there",
@@ -46,14 +48,16 @@ def header(subject: Subject) -> dict[str, object]:
 def summary(subject: Subject) -> str:
     """A summary in words: accuracy per level, agreement, and how far to trust probabilities."""
     ours = subject.ours
-    levels = [level for level in ours.metrics["levels"] if level["accuracy"] is not None]
+    levels = [level for level in ours.metrics["consistent"]["levels"] if level["accuracy"] is not None]
     if not levels:
         return f"None of the {samples_text(ours)} has a label: nothing can be measured."
     parts = listed([f"the right {level['name']} in {percent(level['accuracy'])} %" for level in levels])
     text = f"On {samples_text(ours)}, {ours.name} names {parts} of the cases."
     if len(ours.tree) > 1:
         apart = percent(ours.metrics["inconsistency"])
-        text += f" For {apart} % of them its answers at different levels contradict each other."
+        text += (
+            f" All levels lie on one path of the tree; each by itself, the method's levels contradict each other in {apart} %."
+        )
     return f"{text} {_calibration(ours)}"
 
 
@@ -88,7 +92,7 @@ def _against(other: Seen, ours: Seen) -> str:
     if not same_samples(other, ours):
         measured = f"{other.name} was measured on other samples than {ours.name} ({samples_text(other)})"
         return f"{measured}: their figures cannot be compared."
-    pairs = zip(ours.metrics["levels"], other.metrics["levels"], strict=True)
+    pairs = zip(ours.metrics["consistent"]["levels"], other.metrics["consistent"]["levels"], strict=True)
     gains = [f"{a['name']} {100 * (a['accuracy'] - b['accuracy']):+.1f}" for a, b in pairs if a["accuracy"] is not None]
     return f"Against {other.name} ({other.model.method.name}), {ours.name} is at {', '.join(gains)} points."
 
@@ -169,7 +173,7 @@ def metrics_section(subject: Subject) -> Content:
             name = [seen.name] if several else []
             rows.append([*level, *name, *_cells(seen, i, k)])
     figures = [spec.headed("report") for spec in specs("level", "report")]
-    head = ["level", *(["run"] if several else []), *figures, "classes", "samples"]
+    head = ["level", *(["run"] if several else []), *figures, ANSWERED, "classes", "samples"]
     levels = Table(head, rows, words=2 if several else 1, ours=range(0, len(rows), runs) if several else ())
     return Content(
         {"samples": samples_text(subject.ours), "levels": levels, "path": _path_table(subject), "meanings": list(_meanings())}
@@ -182,6 +186,10 @@ def _meanings() -> Iterator[str]:
         heading, meaning = spec.headed("report"), spec.meaning
         more = " Left of the arrow as trained, right of it calibrated." if spec.name == "ece" else ""
         yield f"{heading[0].upper()}{heading[1:]}: {meaning[0].lower()}{meaning[1:]}{more}"
+    yield (
+        f"{ANSWERED[0].upper()}{ANSWERED[1:]}: of the answers that people are shown, which lie on one path of the tree; "
+        "figures beside it are of the method's own answers."
+    )
 
 
 def _cells(seen: Seen, i: int, k: int) -> Iterator[str]:
@@ -190,7 +198,8 @@ def _cells(seen: Seen, i: int, k: int) -> Iterator[str]:
     for spec in specs("level", "report"):
         shown = spec.text(before if spec.name == "ece" else spec.of(level))
         yield shown if spec.name != "ece" or after is None else f"{shown} → {spec.text(after)}"
-    yield from (f"{level['classes']:,}", f"{level['samples']:,}")
+    answered = seen.metrics["consistent"]["levels"][i]["accuracy"]
+    yield from (percent(answered), f"{level['classes']:,}", f"{level['samples']:,}")
 
 
 def level_errors(seen: Seen, level: int) -> tuple[float | None, float | None]:
@@ -206,8 +215,15 @@ def _path_table(subject: Subject) -> Table:
     """The figures that belong to no single level."""
     shown = specs("run", "report")
     head = ["run", *(spec.headed("report") for spec in shown)]
-    rows = [[seen.name, *(spec.text(spec.of(seen.metrics)) for spec in shown)] for seen in subject.runs]
-    return Table(head, rows, ours=[0] if len(subject.runs) > 1 else ())
+    both = [pair for one in subject.runs for pair in ((one.name, one.metrics), (f"{one.name}, as answered", _answered(one)))]
+    rows = [[name, *(spec.text(spec.of(metrics)) for spec in shown)] for name, metrics in both]
+    return Table(head, rows, ours=[0, 1] if len(subject.runs) > 1 else ())
+
+
+def _answered(seen: Seen) -> dict[str, Any]:
+    """The metrics of what people are shown."""
+    found: dict[str, Any] = seen.metrics["consistent"]
+    return found
 
 
 # ---- how to read it ------------------------------------------------------------------------------------------------
