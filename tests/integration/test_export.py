@@ -112,10 +112,8 @@ def assert_on_one_path(model: Predictor, x: Tensor) -> None:
         shares = [level.probability for level in named.levels]
         assert named.consistent
         assert shares == sorted(shares, reverse=True)
-        assert (
-            list(named.answer_at(model.wanted).path)
-            == [one.label for one in named.levels][: len(named.answer_at(model.wanted).path)]
-        )
+        rolled_up = list(named.answer_at(model.wanted).path)
+        assert rolled_up == [one.label for one in named.levels][: len(rolled_up)]
 
 
 # ---- the same as the run -------------------------------------------------------------------------------------------
