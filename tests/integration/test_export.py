@@ -77,8 +77,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
         if name not in made:
             model = saved(root / name, name)
             assert model.calibration is not None
-            least = model.calibration.risks["own"].lowest_risk()
-            risk = None if least is None else round(min(1.2 * least, 0.99), 3)
+            least = model.calibration.risks[model.rule].lowest_risk()
+            risk = None if least is None else round(min(1.05 * least, 0.99), 3)
             file = export(root / name, root / f"{name}.onnx", risk=risk).path
             made[name] = Case(root / name, model, file, risk)
         return made[name]
