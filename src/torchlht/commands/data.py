@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from torchlht import console
 from torchlht.commands.base import command
+from torchlht.data.doubts import doubts
 from torchlht.data.options import OnErrorArgs, Options, TreeArgs, Word
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import find_problems
@@ -38,8 +39,10 @@ class PreviewArgs(TreeArgs):
 def run_preview(args: PreviewArgs) -> None:
     """Count the samples of a dataset and draw a contact sheet by class."""
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
     console.say(f"{args.data}   {terminal.samples_summary(samples)}")
+    for sentence in doubts(samples):
+        console.say(f"look: {sentence}")
     if samples.images is None:
         console.say("features only: no pictures to show")
         return
@@ -81,7 +84,7 @@ def run_pack(args: PackArgs) -> None:
     """Pack many pictures into tar files (shards) that are fast to read in sequence."""
     size = None if args.per_shard else parse_size(args.size or "100MB")
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
     refuse_inside(args.out, args.data)
     samples, problems = check_images(samples, args.on_error)
     shards = pack(samples, args.out, size=size, per_shard=args.per_shard, seed=args.seed)

@@ -73,6 +73,13 @@ class TreeArgs(Options):
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species: they choose a table's columns and name a folder's levels."""
 
+    unknown: str | None = None
+    """Names in the data that mean that a label is missing, separated by commas, such as unknown,NA,?"""
+
+    def unknown_names(self) -> list[str]:
+        """`unknown` as a list."""
+        return [name.strip() for name in (self.unknown or "").split(",") if name.strip()]
+
     def level_names(self) -> list[str] | None:
         """`levels` as a list, coarse → fine."""
         return [name.strip() for name in self.levels.split(",")] if self.levels else None

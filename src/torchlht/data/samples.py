@@ -7,7 +7,7 @@ import functools
 import hashlib
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -18,10 +18,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from torchlht.data.doubts import is_placeholder
 from torchlht.data.pictures import Picture, Problem, as_place, as_url, content_digest, find_problems, write_problems
-from torchlht.errors import ConfigError, DataError, HierarchyError
+from torchlht.errors import ConfigError, DataError, Fault, HierarchyError
 from torchlht.files import cache_dir
-from torchlht.hierarchy.reading import Row, build
+from torchlht.hierarchy.reading import Row, build, pass_through
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.plugins import plugins
 from torchlht.vocabulary import Rounding
@@ -131,6 +132,7 @@ class Source:
         read: reads it, given a tree and level names, coarse → fine; None for the data's own.
         order: sources are tried in ascending order.
         called: gives the data's name in run directories.
+        read_without: reads it with some names, in lower case, taken for missing labels; None if that is not possible.
     """
 
     name: str
@@ -139,15 +141,24 @@ class Source:
     read: Callable[[Path, Hierarchy | None, Sequence[str] | None], Samples]
     order: int = 50
     called: Callable[[Path], str] = attrgetter("stem")
+    read_without: Callable[[Path, Hierarchy | None, Sequence[str] | None, Set[str]], Samples] | None = None
 
 
 def tree_of(rows: Sequence[Row], names: Sequence[str], place: Path) -> Hierarchy:
     """The tree that all rows imply together. Classes are in taxonomic order, so the order of rows does not matter."""
     ordered = sorted(rows, key=lambda row: tuple(name or "" for name in row.names))
     spec, faults = build(ordered, names)
+    refuse_faults(place, rows, faults)
+    return Hierarchy(**spec._asdict(), source=str(place))
+
+
+def refuse_faults(place: Path, rows: Sequence[Row], faults: Sequence[Fault]) -> None:
+    """Raise HierarchyError if there are faults; DataError if names such as `unknown` explain them."""
+    names = sorted({name for row in rows for name in row.names if name and is_placeholder(name)})
+    if faults and names:
+        raise DataError(f"{place}: {faults[0]}; `unknown={','.join(names)}` takes such names for missing labels")
     if faults:
         raise HierarchyError(str(place), faults)
-    return Hierarchy(**spec._asdict(), source=str(place))
 
 
 def label_of(tree: Hierarchy, levels: Sequence[str], classes: Sequence[str | None], where: str) -> list[int]:
@@ -158,8 +169,24 @@ def label_of(tree: Hierarchy, levels: Sequence[str], classes: Sequence[str | Non
             try:
                 label[level] = tree.index(level, name)
             except DataError as error:
-                raise DataError(f"{where}: {error}") from None
+                raise DataError(f"{where}: {error}; `unknown={name}` takes it for a missing label") from None
     return label
+
+
+def to_stand_ins(tree: Hierarchy, labels: Ints) -> Ints:
+    """Labels where a branch that ends early is known down to the classes that stand in for what it does not have."""
+    found = labels.copy()
+    for k in range(len(tree) - 1, 0, -1):
+        parents = tree.parents[k - 1]
+        ends = pass_through("", tree.levels[k - 1])
+        only = np.bincount(parents, minlength=tree.sizes[k]) == 1
+        below = np.full(tree.sizes[k], -1)
+        below[parents] = np.arange(len(parents))
+        stand_in = np.array([only[i] and tree.classes[k - 1][below[i]].endswith(ends) for i in range(tree.sizes[k])])
+        rows = np.flatnonzero((found[:, k] >= 0) & (found[:, :k] < 0).all(axis=1))
+        rows = rows[stand_in[found[rows, k]]]
+        found[rows, k - 1] = below[found[rows, k]]
+    return found
 
 
 # ---- choosing ------------------------------------------------------------------------------------------------------
@@ -343,7 +370,13 @@ class Mask:
 Known = Callable[[], tuple[Path, Path | None]]  # returns the place of the data and the file of its tree, if any
 
 
-def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels: Sequence[str] | None = None) -> Samples:
+def read_data(
+    source: str | Path,
+    *,
+    hierarchy: Hierarchy | None = None,
+    levels: Sequence[str] | None = None,
+    unknown: Sequence[str] = (),
+) -> Samples:
     """Read a dataset.
 
     Args:
@@ -351,6 +384,7 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
             `birds/shards-{000000..000099}.tar`, or an address), `demo`, or a prepared benchmark such as `cub`.
         hierarchy: the tree to read it with; the data's own by default.
         levels: level names, coarse → fine, if the data does not name them or has other columns too.
+        unknown: names that mean that a label is missing, such as `unknown`, in any case.
 
     Raises:
         DataError: when the data cannot be used; it names the place and what to do.
@@ -363,7 +397,12 @@ def read_data(source: str | Path, *, hierarchy: Hierarchy | None = None, levels:
     reader = source_of(place)
     if reader is None:
         raise DataError(f"{source}: {_why_not(place)}")
-    samples = reader.read(place, hierarchy, levels)
+    if not unknown:
+        samples = reader.read(place, hierarchy, levels)
+    elif reader.read_without is None:
+        raise ConfigError(f"`unknown` is for tables and folders, not for {reader.what}: mark unknown labels there")
+    else:
+        samples = reader.read_without(place, hierarchy, levels, {name.strip().casefold() for name in unknown})
     if not samples.hierarchy.sizes[0]:
         raise DataError(f"{source}: no labels at all; at least two classes are needed")
     if samples.hierarchy.sizes[0] < 2:

@@ -219,6 +219,7 @@ def _index(links: Sequence[Links], levels: Sequence[str]) -> Spec:
 
 FORMAT = "torchlht-hierarchy-1"
 CHILD_COLUMNS = ("name", "child", "class", "taxon")
+SYSTEM_FOLDERS = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -336,13 +337,15 @@ def _level_rows(table: Table, levels: Sequence[str] | None) -> tuple[list[Row], 
     # With fewer finest than coarsest names the columns are in the wrong order: `build` reports that, so repeats are not.
     top, bottom = ({cells[column] for _, cells in table.rows} for column in (columns[0], columns[-1]))
     rows, first_seen = [], dict[str, int]()
+    inner = {name for _, cells in table.rows for name in _above([cells[column] or None for column in columns])}
     for line, cells in table.rows:
         names = [cells[column] or None for column in columns]
         where = f"line {line}"
         finest = names[-1]
-        for end in {0, len(wanted) - 1}:
-            if names[end] is None:
-                faults.append(Fault(where, f"{wanted[end]} is empty"))
+        if names[0] is None:
+            faults.append(Fault(where, f"{wanted[0]} is empty"))
+        elif finest is None and _deepest(names) in inner:  # otherwise the branch ends here
+            faults.append(Fault(where, f"{wanted[-1]} is empty"))
         if finest in first_seen and len(bottom) >= len(top):
             faults.append(Fault(where, f"{finest!r} appears twice (also line {first_seen[str(finest)]})"))
         elif finest is not None:
@@ -350,6 +353,18 @@ def _level_rows(table: Table, levels: Sequence[str] | None) -> tuple[list[Row], 
         if names[0] is not None:
             rows.append(Row(where, tuple(names)))
     return rows, wanted, faults
+
+
+def _deepest(names: Sequence[str | None]) -> tuple[int, str | None]:
+    """The finest name of a row, with its depth."""
+    depth = max(i for i, name in enumerate(names) if name is not None)
+    return depth, names[depth]
+
+
+def _above(names: Sequence[str | None]) -> list[tuple[int, str | None]]:
+    """The names of a row that have a finer one below them, with their depths."""
+    known = [(i, name) for i, name in enumerate(names) if name is not None]
+    return list(known[:-1])
 
 
 def _edge_rows(table: Table, child: str, levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str] | None, list[Fault]]:
@@ -567,8 +582,9 @@ def _walk_children(
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """Folders inside a folder, sorted by name; hidden ones are not classes."""
-    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    """Folders inside a folder, sorted by name; hidden ones and those of operating systems are not classes."""
+    inside = (entry for entry in folder.iterdir() if entry.is_dir())
+    return sorted(entry for entry in inside if not entry.name.startswith(".") and entry.name not in SYSTEM_FOLDERS)
 
 
 def folder_rows(root: Path) -> tuple[list[Row], list[Fault]]:

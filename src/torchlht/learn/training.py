@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import History, Model, Run, read_config
 from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
+from torchlht.data.doubts import doubts, refuse_placeholders
 from torchlht.data.pictures import write_problems
 from torchlht.data.samples import (
     Ints,
@@ -82,6 +83,7 @@ def train_there(fabric: Fabric, args: TrainArgs) -> Path:
     taught = taught_samples(args, prepared.samples, model)
     semi = make_semi(args, recipe, prepared.samples, model, taught)
     said = header(prepared.samples, len(prepared.problems), model, recipe, fabric.device, run.path, freeze=args.freeze)
+    said = "\n".join([said, *(f"look    {sentence}" for sentence in prepared.doubts)])
     console.note(said, quiet=args.quiet or not fabric.is_global_zero)
     if not resuming:
         fabric.barrier()
@@ -167,18 +169,23 @@ def origin(args: TrainArgs, recipe: Recipe, launch: str | None) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data ready for training, split and masked, and the pictures left out."""
+    """Data ready for training, split and masked; the pictures left out, and what looks wrong with it."""
 
     samples: Samples
     kept: Ints
     problems: list[Any]
+    doubts: list[str] = field(default_factory=list)
 
 
 def prepare(args: TrainArgs) -> Prepared:
     """Read the data, check every picture, set test samples aside, mask, set validation samples aside: in this order."""
-    samples, problems = check_images(read_as_trained(args), args.on_error)
+    samples = read_as_trained(args)
+    if args.unknown is None:
+        refuse_placeholders(samples)
+    samples, problems = check_images(samples, args.on_error)
     if args.stream == "always":
         args.streams(samples.images or ())  # raises if streaming is impossible
+    doubtful = doubts(samples)
     samples = hold_out_test(samples, args.test_share)
     if not len(samples.index("train")):
         raise DataError(f"{args.data}: no training samples")
@@ -197,7 +204,7 @@ def prepare(args: TrainArgs) -> Prepared:
         kept = np.setdiff1d(kept, held)
     if args.select == "best" and not len(samples.index("val")):
         raise DataError(f"{args.data}: too few samples to set any aside for validation; use `select=last` or a larger `val`")
-    return Prepared(samples, kept, problems)
+    return Prepared(samples, kept, problems, doubtful)
 
 
 def split_record(args: TrainArgs, prepared: Prepared) -> dict[str, Any]:

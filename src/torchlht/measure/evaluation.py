@@ -21,8 +21,9 @@ from torchlht.answer.calibration import Calibration
 from torchlht.answer.model import Model, read_config, read_split
 from torchlht.answer.named import wanted
 from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches, worth_streaming
-from torchlht.data.options import DataArgs
-from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, with_prior, with_split
+from torchlht.data.options import DataArgs, TreeArgs
+from torchlht.data.pictures import as_place
+from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, source_of, with_prior, with_split
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
 from torchlht.heads.prediction import answer_by, decide
@@ -255,7 +256,7 @@ def run_inputs(
         args, frozen = DataArgs.from_dict(options), options["freeze"]
         samples = as_measured(args, model.hierarchy)
     else:
-        args, frozen, samples = None, False, read_data(data, hierarchy=model.hierarchy)
+        args, frozen, samples = None, False, read_data(data, hierarchy=model.hierarchy, unknown=unknown_of(Path(run), data))
     samples, _ = check_images(samples, on_error or (args.on_error if args else "refuse"))
     if args and split == "val":
         samples = with_own_validation(samples, Path(run), args)
@@ -300,6 +301,14 @@ def as_measured(args: DataArgs, tree: Hierarchy) -> Samples:
     return faults.perturb_tree(samples) if faults else samples
 
 
+def unknown_of(run: Path, data: str | Path) -> list[str]:
+    """The names that mean unknown to a run, if the data can be read without them."""
+    reader = source_of(as_place(data))
+    if not run.is_dir() or reader is None or reader.read_without is None:
+        return []
+    return TreeArgs.from_dict(read_config(run).get("train", {})).unknown_names()
+
+
 def read_as_trained(args: DataArgs, tree: Hierarchy | None = None) -> Samples:
     """The data that the options name, with the tree that methods get: that of the labels unless there is a prior.
 
@@ -309,5 +318,5 @@ def read_as_trained(args: DataArgs, tree: Hierarchy | None = None) -> Samples:
     """
     if tree is None and args.hierarchy:
         tree = Hierarchy.read(args.hierarchy, args.level_names())
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names())
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
     return with_prior(samples, Hierarchy.read(args.prior)) if args.prior else samples

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from torchlht.data.samples import Ints, Samples, Source
+from torchlht.data.samples import Ints, Samples, Source, label_of
 from torchlht.doors import open_file
 from torchlht.errors import DataError
 from torchlht.hierarchy.reading import CLASSES
@@ -71,6 +71,11 @@ def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     """Read an embeddings file; the tree comes from its labels unless one is given."""
     arrays = read_arrays(path)
     x = _features(arrays, path)
+    if hierarchy and arrays.get("y", x).size == len(x):
+        arrays = arrays | {"y": _from_finest(arrays, path, hierarchy), "levels": np.array(hierarchy.levels)}
+        arrays |= {
+            f"classes_{level}": np.array(names) for level, names in zip(hierarchy.levels, hierarchy.classes, strict=True)
+        }
     y = _labels(arrays, path, len(x))
     train = arrays.get("train", np.ones(len(x), dtype=bool))
     if train.shape != (len(x),) or train.dtype != bool:
@@ -104,6 +109,8 @@ def _labels(arrays: dict[str, NDArray[Any]], path: Path, n: int) -> Ints:
     if "y" not in arrays:
         raise DataError(f"{path}: no array 'y' with the labels (found: {', '.join(arrays)})")
     y = arrays["y"]
+    if y.shape == (n,):
+        raise DataError(f"{path}: 'y' has one column: pass `hierarchy=FILE` with the tree of its classes, or give all levels")
     if y.ndim != 2 or len(y) != n or not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{path}: 'y' is {y.dtype} {y.shape}, expected integers ({n}, levels): one row per row of 'x'")
     if not y.size:
@@ -114,6 +121,26 @@ def _labels(arrays: dict[str, NDArray[Any]], path: Path, n: int) -> Ints:
             f"{path} row {row}: label {y[row, column]}; labels are class numbers from 0 to {CLASSES - 1:,}, or -1 for unknown"
         )
     return y.astype(np.int64)
+
+
+def _from_finest(arrays: dict[str, NDArray[Any]], path: Path, tree: Hierarchy) -> Ints:
+    """(N, K) labels from one column of finest classes: their names, blank for unknown, or their numbers."""
+    y, fine = arrays["y"].reshape(-1), tree.levels[0]
+    given = arrays.get(f"classes_{fine}")
+    if given is not None and y.dtype.kind in "iu":
+        known = _names(given, f"classes_{fine}", path)
+        y = np.array([known[i] if 0 <= i < len(known) else "" if i == -1 else str(i) for i in y.tolist()])
+    labels = np.full((len(y), len(tree)), -1, dtype=np.int64)
+    if y.dtype.kind in "US":
+        numbers = {name: label_of(tree, [fine], [name], f"{path}: 'y'")[0] for name in set(_names(y, "y", path)) if name}
+        labels[:, 0] = [numbers.get(name, -1) for name in _names(y, "y", path)]
+    elif y.dtype.kind in "iu":
+        if len(wrong := np.flatnonzero((y < -1) | (y >= tree.sizes[0]))):
+            raise DataError(f"{path} row {wrong[0]}: label {y[wrong[0]]}; the tree has {tree.sizes[0]} {fine} classes, from 0")
+        labels[:, 0] = y
+    else:
+        raise DataError(f"{path}: 'y' is {y.dtype}, expected names or numbers of {fine} classes")
+    return labels
 
 
 def _level_names(

@@ -9,22 +9,29 @@ c.jpg,,,Ivory Gull,test                         family and order follow from the
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
 
 from torchlht.data.pictures import as_url, picture_at
-from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
+from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, to_stand_ins, tree_of
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.reading import Row, Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
 
 PATH_COLUMNS = ("path", "file", "filename", "image")
+MANY = 10
+"""So many values, all different, are no classes."""
+FRACTION = re.compile(r"[+-]?\d+[.]\d+([eE][+-]?\d+)?")
+NO_LEVELS = frozenset(("id", "lat", "lon", "lng", "latitude", "longitude", "date", "time", "timestamp", "url", "notes"))
 
 
-def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
-    """Read a table of pictures; the tree comes from its rows unless one is given."""
+def read_table_data(
+    path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None, unknown: Set[str] = frozenset()
+) -> Samples:
+    """Read a table of pictures; the tree comes from its rows unless one is given. `unknown` names are blanks."""
     table = read_table(path)
     if table.faults:
         raise HierarchyError(str(path), table.faults)
@@ -33,7 +40,11 @@ def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     path_column = _path_column(table, path)
     names = _level_columns(table, path, path_column, hierarchy, levels)
     columns = [table.columns.index(name) for name in names]
-    rows = [Row(f"line {line}", tuple(cells[c] or None for c in columns)) for line, cells in table.rows]
+    blank = {"", *unknown}
+    rows = [
+        Row(f"line {line}", tuple(None if cells[c].casefold() in blank else cells[c] for c in columns))
+        for line, cells in table.rows
+    ]
     tree = hierarchy or tree_of(rows, names, path)
 
     where = [f"{path} {row.where}" for row in rows]
@@ -43,6 +54,7 @@ def read_table_data(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     if asked := [f"{place}: {file}" for place, file in zip(where, files, strict=True) if as_url(file)]:
         raise DataError(f"{asked[0]} is an address; a table names files on this computer: download it, or pack shards there")
     labels = np.array([label_of(tree, names, row.names, place) for row, place in zip(rows, where, strict=True)])
+    labels = to_stand_ins(tree, labels)
     return Samples(
         path.stem,
         tree,
@@ -78,12 +90,34 @@ def _level_columns(
         if not wanted:
             raise DataError(f"{path}: no column for any level of the tree ({', '.join(hierarchy.levels[::-1])})")
         return wanted
+    if not levels:
+        _refuse_doubtful(table, path, others)
     wanted = list(levels) if levels else others
     if absent := [name for name in wanted if name not in others]:
         raise DataError(f"{path}: no column {absent[0]!r} (columns: {', '.join(table.columns)})")
     if not wanted:
         raise DataError(f"{path}: no columns besides {path_column!r}; add one column per level, coarse → fine")
     return wanted
+
+
+def _refuse_doubtful(table: Table, path: Path, names: Sequence[str]) -> None:
+    """Raise DataError if some columns hardly are levels: their number alone does not say which are."""
+    columns = {name: [cells[table.columns.index(name)] for _, cells in table.rows] for name in names}
+    doubtful = [(name, why) for name, cells in columns.items() if (why := _doubt(name, cells))]
+    if doubtful:
+        said = " and ".join(f"{name!r} {why}" for name, why in doubtful[:2])
+        rest = [name for name in names if name not in dict(doubtful)] or names
+        raise DataError(f"{path}: which columns are levels? {said}; name them, coarse → fine: `levels={','.join(rest)}`")
+
+
+def _doubt(name: str, cells: Sequence[str]) -> str | None:
+    """Why a column is hardly a level, or None."""
+    values = [cell for cell in cells if cell]
+    if len(values) >= MANY and len(set(values)) == len(values):
+        return "has as many values as rows"
+    if values and all(FRACTION.fullmatch(value) for value in values):
+        return "holds fractions"
+    return "is seldom one" if name.casefold() in NO_LEVELS else None
 
 
 def _splits(table: Table, where: Sequence[str]) -> list[str]:
@@ -105,4 +139,5 @@ SOURCE = Source(
     lambda place: place.suffix.lower() in (".csv", ".tsv", ".txt") and place.is_file(),
     read_table_data,
     order=30,
+    read_without=read_table_data,
 )

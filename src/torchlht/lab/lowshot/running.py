@@ -229,7 +229,8 @@ def lowshot_there(args: LowshotArgs) -> LowshotResults:
 def read_samples(args: LowshotArgs) -> Samples:
     """The data, without unreadable pictures if these are skipped."""
     hierarchy = Hierarchy.read(args.hierarchy, args.level_names()) if args.hierarchy else None
-    samples, _ = check_images(read_data(args.data, hierarchy=hierarchy, levels=args.level_names()), args.on_error)
+    whole = read_data(args.data, hierarchy=hierarchy, levels=args.level_names(), unknown=args.unknown_names())
+    samples, _ = check_images(whole, args.on_error)
     if samples.images is None and args.freeze:
         raise ConfigError(f"`freeze` is for pictures; {args.data} holds features already")
     return samples
