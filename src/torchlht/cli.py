@@ -135,13 +135,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name, rest = find_command(arguments)
         COMMANDS[name].run(parse(name, rest))
     except LHTError as error:
-        console.notes.print(f"lht: {error.in_flags}", soft_wrap=True)
+        console.notes.print(console.one_line(f"lht: {error.in_flags}"), soft_wrap=True)
         raise SystemExit(2) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as `| head`, has stopped
     except (OSError, MemoryError) as error:
         said = sentence(error) if isinstance(error, OSError) else "there is not enough memory; close other programs"
-        console.notes.print(f"lht: {LHTError(said).in_flags}", soft_wrap=True)
+        console.notes.print(console.one_line(f"lht: {LHTError(said).in_flags}"), soft_wrap=True)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         console.notes.print("lht: interrupted; continue with lht train --resume RUN, or lht compare … --resume")

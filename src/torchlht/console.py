@@ -24,6 +24,16 @@ def readable(text: str) -> str:
     return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+LINE = 1000
+"""Most characters of an error: names of thousands are cut in the middle."""
+
+
+def one_line(text: str) -> str:
+    """Text of any length and content as one line."""
+    shown = readable(text).replace("\n", "\\n").replace("\t", " ")
+    return shown if len(shown) <= LINE else f"{shown[: LINE // 2]} … {shown[-LINE // 2 :]}"
+
+
 class ReadableConsole(Console):
     """A console that shows names as they are: they cannot steer the terminal, and [words] and :words: mean nothing in them."""
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
+import random
 import struct
+import tarfile
 import time
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -50,11 +54,11 @@ def png_of(width: int, height: int) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    row = bytes(1 + -(-width // 8))
+    row = bytes(1 + -(-min(width, 10**6) // 8))
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(row * min(height, 10**6 // width + 1)))
+        + chunk(b"IDAT", zlib.compress(row * min(height, 10**6 // max(width, 1) + 1)))
         + chunk(b"IEND", b"")
     )
 
@@ -440,3 +444,547 @@ def test_features_of_another_width_are_refused(tmp_path: Path, capsys: pytest.Ca
     assert "5" in capsys.readouterr().err
     for limit in ("-1", "0"):
         assert lht("predict", tmp_path / "run", tmp_path / "x.npz", "--limit", limit) == 2
+
+
+# ---- a table of what people and others may hand us: each is read, or refused with one sentence -------------------------
+
+
+def handled(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """What a command line says: nothing when it works, else one sentence about it, with exit code 2."""
+    capsys.readouterr()
+    code = lht(*arguments)
+    said = capsys.readouterr().err
+    assert code in (0, 2), said
+    assert not set(map(ord, said)) & (set(range(9)) | set(range(11, 32)) | set(range(127, 160)))
+    if code == 0:
+        return ""
+    assert said.startswith("lht: ")
+    assert said.count("\n") == 1, said
+    assert len(said) < 2000
+    return said
+
+
+def check(said: str, wanted: str) -> None:
+    """Whether a command worked, if nothing is wanted of its error, or said what is wanted."""
+    assert wanted in said, said
+    assert bool(wanted) == bool(said), said
+
+
+HEADER = b"path,family,species\n"
+ROWS = b"0.png,F,s\n1.png,F,t\n"
+TABLES: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "empty; a table starts"),
+    "a byte order mark": (b"\xef\xbb\xbf", "empty; a table starts"),
+    "a line end": (b"\n", "empty; a table starts"),
+    "no names": (b",,\n" + ROWS, "the columns have no name"),
+    "a header": (HEADER, "it has a header but no rows"),
+    "blank lines": (HEADER + b"\n\n" + ROWS + b"\n\n", ""),
+    "a mark and Windows lines": (b"\xef\xbb\xbf" + (HEADER + ROWS).replace(b"\n", b"\r\n"), ""),
+    "old Mac lines": ((HEADER + ROWS).replace(b"\n", b"\r"), ""),
+    "semicolons": ((HEADER + ROWS).replace(b",", b";"), ""),
+    "tabs": ((HEADER + ROWS).replace(b",", b"\t"), ""),
+    "quotes": (b'"path","family","species"\n"0.png","F","s, t"\n"1.png","F","u ""v"""\n', ""),
+    "an open quote": (HEADER + b'"0.png,F,s\n', "is a quotation mark left open?"),
+    "a quote inside": (HEADER + b'"0.png"x,F,s\n', "line 2"),
+    "NUL": (HEADER + b"0.png,F,s\0\n1.png,F,t\n", "line 2: holds a NUL character"),
+    "UTF-16": ((HEADER + ROWS).decode().encode("utf-16"), "is not UTF-8"),
+    "Latin-1": (HEADER + "0.png,Möwen,s\n".encode("latin-1"), "line 2: is not UTF-8 (byte 0xf6)"),
+    "a column twice": (b"path,species,species\n" + ROWS, "column 'species' appears twice"),
+    "a column without a name": (b"path,,species\n" + ROWS, "column 2 has no name"),
+    "too few cells": (HEADER + b"0.png,F\n", "line 2: 2 cells, but the header names 3"),
+    "too many cells": (HEADER + b"0.png,F,s,t,u\n", "5 cells"),
+    "a long cell": (HEADER + b"0.png,F," + b"s" * 200_000 + b"\n", "field larger than field limit"),
+    "many columns": (b",".join([b"path", *(b"l%d" % i for i in range(2000))]) + b"\n", "2,001 columns"),
+    "many levels": (
+        b",".join([b"path", *(b"l%d" % i for i in range(90))]) + b"\n" + b",".join([b"0.png", *([b"x"] * 90)]) + b"\n",
+        "90 levels; the most that is read is 64",
+    ),
+    "no labels": (HEADER + b"0.png,,\n1.png,,\n", "no labels at all"),
+    "no fine labels": (HEADER + b"0.png,F,\n1.png,G,\n", ""),
+    "no coarse labels": (HEADER + b"0.png,,s\n1.png,,t\n", "no row tells the family"),
+    "one class": (HEADER + b"0.png,F,s\n", "only one class"),
+    "no pictures named": (HEADER + b",F,s\n1.png,F,t\n", "path is empty"),
+    "no column of pictures": (b"family,species\nF,s\nF,t\n", "no column 'path'"),
+    "no columns of labels": (b"path\n0.png\n", "no columns besides 'path'"),
+    "another split": (b"path,species,split\n0.png,s,train\n1.png,t,holdout\n", "split is 'holdout'"),
+    "two families": (HEADER + b"0.png,F,s\n1.png,G,s\n2.png,G,t\n", "is under"),
+    "an address": (HEADER + b"0.png,F,s\nhttp://localhost:9/1.png,F,t\n", "is an address"),
+    "a missing picture": (HEADER + b"0.png,F,s\nno.png,F,t\n", "unreadable"),
+    "a folder": (HEADER + b"0.png,F,s\n.,F,t\n", "unreadable"),
+    "a device": (HEADER + b"0.png,F,s\n/dev/zero,F,t\n", "unreadable"),
+    "a process": (HEADER + b"0.png,F,s\n/proc/self/mem,F,t\n", "unreadable"),
+    "itself": (HEADER + b"0.png,F,s\nb.csv,F,t\n", "unreadable"),
+    "a picture of no tar": (HEADER + b"0.png,F,s\n0.tar#5,F,t\n", "unreadable"),
+    "a place of 5,000 digits": (HEADER + b"0.png,F,s\n0.tar#" + b"9" * 5000 + b",F,t\n", "unreadable"),
+    "a far place": (HEADER + b"0.png,F,s\nb.csv#99999999999999999+9999999999999999,F,t\n", "unreadable"),
+    "a long name": (HEADER + b"0.png,F,s\n" + b"x" * 5000 + b".png,F,t\n", "unreadable"),
+    "far above": (HEADER + b"0.png,F,s\n" + b"../" * 500 + b"etc/passwd,F,t\n", "unreadable"),
+    "a home": (HEADER + b"0.png,F,s\n~/x.png,F,t\n", "unreadable"),
+    "names of spaces": (HEADER + b"0.png, , \n1.png,F,t\n", "only one class"),
+    "names that steer": (HEADER + b"0.png,F,\x1b]0;x\x07\n1.png,F,t\n", ""),
+    "names of markup": (HEADER + b"0.png,[red],[/blue]\n1.png,[red],:bird:\n", ""),
+    "formulas": (HEADER + b"0.png,=1+1,'=2\n1.png,=1+1,@x\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_read_or_refused(birds: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    birds.write_bytes(TABLES[name][0])
+    wanted = TABLES[name][1]
+    said = handled(capsys, "data", "preview", birds, "--out", birds.with_name("o.png"))
+    if wanted == "unreadable":
+        assert said == ""
+        assert "1 of 2 pictures cannot be read" in handled(capsys, "data", "pack", birds, "--out", birds.with_name("p"))
+    else:
+        check(said, wanted)
+    assert handled(capsys, "hierarchy", "show", birds) is not None
+
+
+DEEP = 10_000
+TREES: dict[str, tuple[str, bytes, str]] = {
+    "nothing": ("json", b"", "holds no classes"),
+    "null": ("json", b"null", "holds no classes"),
+    "a number": ("json", b"7", ""),
+    "a word": ("yaml", b"Gulls", ""),
+    "a list": ("json", b'["a", "b"]', ""),
+    "a list of lists": ("json", b'[["a"], ["b"]]', ""),
+    "a list of nothing": ("json", b"[[], []]", "holds no classes"),
+    "deep lists": ("json", b"[" * DEEP + b"]" * DEEP, "levels deep"),
+    "deep mappings": ("json", b'{"a":' * DEEP + b"1" + b"}" * DEEP, "levels deep"),
+    "open lists": ("json", b"[" * DEEP, "levels deep"),
+    "90 levels": ("json", b"".join(b'{"a%d":' % i for i in range(90)) + b'["x", "y"]' + b"}" * 90, "levels deep"),
+    "60 levels": ("json", b"".join(b'{"a%d":' % i for i in range(60)) + b'["x", "y"]' + b"}" * 60, ""),
+    "200 lists around": ("json", b"[" * 200 + b'"x"' + b"]" * 200, ""),
+    "aliases": ("yaml", b"a: &a [x, y]\nb: *a\n", "line 2: aliases are not read"),
+    "a billion laughs": ("yaml", b"a: &a [x, y]\nb: &b [*a, *a, *a]\nc: &c [*b, *b, *b]\nd: [*c, *c, *c]\n", "alias"),
+    "a loop": ("yaml", b"a: &a\n  b: *a\n", "aliases"),
+    "a merge": ("yaml", b"a: &a {b: [c, d]}\ne:\n  <<: *a\n", "aliases"),
+    "a tag of Python": ("yaml", b"!!python/object/apply:os.system ['touch owned']\n", ""),
+    "a tag": ("yaml", b"!x\na: [b, c]\n", ""),
+    "a key that is a list": ("yaml", b"? [a, b]\n: [c, d]\n", "empty name"),
+    "a key that is a mapping": ("yaml", b"{{a: b}: c}\n", "empty name"),
+    "two documents": ("yaml", b"a: [b, c]\n---\nd: e\n", "found another document"),
+    "a tab": ("yaml", b"a:\n\t- b\n\t- c\n", ""),
+    "a control character": ("yaml", b"a: [b\x01, c]\n", "not allowed"),
+    "NUL": ("json", b'{"a": ["b\0", "c"]}', "not allowed"),
+    "a lone surrogate": ("json", b'{"a": ["\\ud800", "c"]}', "Unicode"),
+    "a pair of surrogates": ("json", b'{"a": ["\\ud83e\\udd86", "c"]}', ""),
+    "Latin-1": ("json", '{"a": ["ö", "c"]}'.encode("latin-1"), "is not UTF-8"),
+    "UTF-16": ("json", '{"a": ["b", "c"]}'.encode("utf-16"), "is not UTF-8"),
+    "a byte order mark": ("json", b'\xef\xbb\xbf{"a": ["b", "c"]}', ""),
+    "a directive": ("yaml", b"%YAML 9.9\n---\na: [b, c]\n", "version"),
+    "an unknown escape": ("yaml", b'a: ["\\q", c]\n', "line 1"),
+    "an open quote": ("yaml", b'a: ["b, c]\n', "line"),
+    "numbers": ("yaml", b"1: [2, 3.5, 1e999, .nan, 0x10, 2024-01-01]\n", ""),
+    "true and false": ("yaml", b"yes: [no, true, null]\n", "empty name"),
+    "a name twice": ("yaml", b"a: [b, b]\n", "appears twice"),
+    "levels of numbers": ("json", b'{"levels": 3, "tree": {"a": ["b", "c"]}}', "levels must be a list"),
+    "levels of lists": ("json", b'{"levels": [["a"], ["b"]], "tree": {"a": ["b", "c"]}}', "levels must be a list"),
+    "too few levels": ("json", b'{"levels": ["a"], "tree": {"a": ["b", "c"]}}', "2 levels deep but 1"),
+    "levels twice": ("json", b'{"levels": ["a", "a"], "tree": {"a": ["b", "c"]}}', "appears twice"),
+    "a chain": ("csv", b"name,parent\n" + b"".join(b"n%d,n%d\n" % (i, i + 1) for i in range(20_000)), "levels deep"),
+    "a ring": ("csv", b"name,parent\n" + b"".join(b"n%d,n%d\n" % (i, (i + 1) % 5000) for i in range(5000)), "cycle"),
+    "itself": ("csv", b"name,parent\na,a\n", "cycle"),
+    "rings": ("csv", b"name,parent\na,b\nb,a\nc,d\nd,c\n", "cycle"),
+    "a parent that is blank": ("csv", b"name,parent,level\na,,x\nb,a,y\nc,a,\n", "has no level"),
+    "levels in a ring": ("csv", b"name,parent,level\na,,x\nb,a,y\nc,b,x\n", "cycle"),
+    "another kind": ("toml", b"a = 1", "is read from"),
+    "blank tails": ("csv", b"a,b\n" + b"".join(b"n%d,\n" % i for i in range(9)), "b is empty"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_tree_is_read_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    end, content, wanted = TREES[name]
+    (tmp_path / f"tree.{end}").write_bytes(content)
+    said = handled(capsys, "hierarchy", "show", tmp_path / f"tree.{end}")
+    check(said, wanted)
+    assert not (tmp_path / "owned").exists()
+
+
+def own(**changed: Any) -> bytes:
+    """A hierarchy.json of three species in two families, changed."""
+    fine = {"name": "species", "classes": ["a", "b", "c"], "parents": [0, 0, 1]}
+    coarse = {"name": "family", "classes": ["F", "G"], "parents": None}
+    content = {"format": "torchlht-hierarchy-1", "levels": [fine, coarse]}
+    for place, value in changed.items():
+        (content if place in content else coarse if place == "top" else fine)[{"top": "classes"}.get(place, place)] = value
+    return json.dumps(content).encode()
+
+
+OWN: dict[str, bytes] = {
+    "levels of text": own(levels="species"),
+    "no levels": own(levels=[]),
+    "levels of numbers": own(levels=[1, 2]),
+    "classes of numbers": own(classes=[1, 2, 3]),
+    "no classes": own(classes=[]),
+    "classes of null": own(classes=None),
+    "an empty name": own(classes=["a", " ", "c"]),
+    "a name twice": own(classes=["a", "a", "c"]),
+    "a parent too many": own(parents=[0, 0, 1, 1]),
+    "a parent outside": own(parents=[0, 0, 9]),
+    "a parent of -1": own(parents=[0, 0, -1]),
+    "a parent of 2e30": own(parents=[0, 0, 2 * 10**30]),
+    "a parent of text": own(parents=["0", 0, 1]),
+    "a parent of 0.5": own(parents=[0.5, 0, 1]),
+    "parents of true": own(parents=[True, 0, 1]),
+    "no parents": own(parents=None),
+    "a family without species": own(top=["F", "G", "H"]),
+    "a name of a number": own(name=7),
+    "a level twice": own(name="family"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_hierarchy_json_is_refused_unless_it_is_as_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "hierarchy.json").write_bytes(OWN[name])
+    assert handled(capsys, "hierarchy", "show", tmp_path / "hierarchy.json")
+    assert handled(capsys, "hierarchy", "show", tmp_path)
+
+
+X, Y = np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[0, 0], [1, 0], [2, 1], [-1, 1]])
+ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "as it should be": ({}, ""),
+    "float64": ({"x": X.astype(np.float64)}, ""),
+    "float16, the other end first": ({"x": X.astype(">f2")}, ""),
+    "columns first": ({"x": np.asfortranarray(X)}, ""),
+    "labels of one byte": ({"y": Y.astype(np.int8)}, ""),
+    "names of bytes": ({"levels": np.array([b"species", b"family"])}, ""),
+    "more arrays": ({"other": np.zeros(9)}, ""),
+    "an array of objects aside": ({"other": np.array([{}, []], dtype=object)}, ""),
+    "no x": ({"x": None}, "no array 'x'"),
+    "no y": ({"y": None}, "no array 'y'"),
+    "whole numbers": ({"x": X.astype(int)}, "expected floating point"),
+    "text": ({"x": X.astype(str)}, "expected floating point"),
+    "complex": ({"x": X.astype(complex)}, "expected floating point"),
+    "objects": ({"x": X.astype(object)}, "'x' holds pickled objects"),
+    "labels that are objects": ({"y": Y.astype(object)}, "'y' holds pickled objects"),
+    "records": ({"x": np.zeros(4, [("a", "f4"), ("b", "f4")])}, "expected floating point"),
+    "flat": ({"x": X.ravel()}, "expected floating point"),
+    "a number": ({"x": np.float32(3)}, "expected floating point"),
+    "pictures": ({"x": np.zeros((4, 3, 2), np.float32)}, "expected floating point"),
+    "nothing": ({"x": X[:0], "y": Y[:0]}, "'x' is empty"),
+    "no width": ({"x": X[:, :0]}, "'x' is empty"),
+    "NaN": ({"x": np.where(X == 4, np.nan, X)}, "1 rows of 'x' hold NaN or infinity"),
+    "infinity": ({"x": np.where(X == 4, np.inf, X)}, "1 rows of 'x' hold NaN or infinity"),
+    "too large for float32": ({"x": np.where(X == 4, 1e300, X.astype(float))}, "1 rows of 'x' hold NaN or infinity"),
+    "too few labels": ({"y": Y[:3]}, "one row per row of 'x'"),
+    "labels in one line": ({"y": Y[:, 0]}, "expected integers"),
+    "no levels": ({"y": Y[:, :0]}, "'y' is empty"),
+    "labels of floats": ({"y": Y.astype(float)}, "expected integers"),
+    "labels of bools": ({"y": Y > 0}, "expected integers"),
+    "labels of -2": ({"y": np.where(Y == 2, -2, Y)}, "row 2: label -2"),
+    "labels of 2e9": ({"y": np.where(Y == 2, 2 * 10**9, Y)}, "row 2: label 2000000000"),
+    "labels of 2**64 - 1": ({"y": np.where(Y < 0, 2**64 - 1, Y).astype(np.uint64)}, "row 3: label 18446744073709551615"),
+    "labels of -2**63": ({"y": np.where(Y == 2, -(2**63), Y)}, "row 2: label -9223372036854775808"),
+    "all unknown": ({"y": np.full_like(Y, -1)}, "no labels at all"),
+    "fine ones unknown": ({"y": np.where([True, False], -1, Y)}, "no label of the level level2"),
+    "one class": ({"y": np.zeros_like(Y)}, "only one class"),
+    "a class in two families": ({"y": np.array([[0, 0], [0, 1], [1, 1], [1, 1]])}, "but the tree puts it under"),
+    "a class without a family": ({"y": np.array([[0, -1], [1, 0], [2, 1], [2, 1]])}, "no row tells"),
+    "train of numbers": ({"train": np.ones(4)}, "one flag per row of 'x'"),
+    "train too short": ({"train": np.ones(3, bool)}, "one flag per row of 'x'"),
+    "no training samples": ({"train": np.zeros(4, bool)}, ""),
+    "too few level names": ({"levels": np.array(["species"])}, "'y' has 2 columns but 1 levels are named"),
+    "level names of floats": ({"levels": np.array([1.5, 2.5])}, "expected a list of names"),
+    "level names in a table": ({"levels": np.array([["a", "b"]])}, "expected a list of names"),
+    "one level name": ({"levels": np.array("species")}, "expected a list of names"),
+    "level names that are objects": ({"levels": np.array(["a", "b"], dtype=object)}, "'levels' holds pickled objects"),
+    "level names twice": ({"levels": np.array(["a", "a"])}, "appears twice"),
+    "too few class names": ({"classes_level2": np.array(["a", "b"])}, "names 2 classes"),
+    "class names in a table": ({"classes_level2": np.array([["a"], ["b"], ["c"]])}, "expected a list of names"),
+    "one class name": ({"classes_level2": np.array("a")}, "names 1 classes"),
+    "class names twice": ({"classes_level2": np.array(["a", "a", "b"])}, "appears twice"),
+    "empty class names": ({"classes_level2": np.array(["a", "", "b"])}, "has an empty name"),
+    "class names that are no Unicode": ({"classes_level2": np.array(["a", "\ud800", "b"])}, "is not Unicode text"),
+    "class names beyond Unicode": ({"classes_level2": np.array([1, 0x7FFFFFFF, 2], np.uint32).view("U1")}, "not text"),
+    "class names of Latin-1": ({"classes_level2": np.array([b"a", b"\xff", b"c"])}, "not text"),
+    "class names that steer": ({"classes_level2": np.array(["a", "\x1b[2J", "c"])}, ""),
+    "class names of times": ({"classes_level2": np.array([1, 2, 3], "M8[s]")}, "expected a list of names"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_an_npz_is_read_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    changed, wanted = ARRAYS[name]
+    arrays = {key: value for key, value in ({"x": X, "y": Y} | changed).items() if value is not None}
+    np.savez(tmp_path / "a.npz", **arrays)
+    said = handled(capsys, "data", "preview", tmp_path / "a.npz")
+    check(said, wanted)
+
+
+def npy(shape: object, descr: str = "<f4", data: bytes = b"", order: object = False) -> bytes:
+    """An array file that claims this shape and type."""
+    header = repr({"descr": descr, "fortran_order": order, "shape": shape}).encode()
+    header += b" " * (118 - len(header)) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+FILES: dict[str, bytes | dict[str, bytes]] = {
+    "nothing": b"",
+    "text": b"no zip",
+    "an array alone": npy((2, 2), data=bytes(16)),
+    "an empty zip": {},
+    "text in a zip": {"x.npy": b"text"},
+    "a zip without arrays": {"readme.txt": b"text"},
+    "a header alone": {"x.npy": npy((4, 3))},
+    "a shape too large": {"x.npy": npy((10**9, 10**9), data=bytes(48))},
+    "a shape too small": {"x.npy": npy((4, 2), data=bytes(48))},
+    "a negative shape": {"x.npy": npy((-4, -3), data=bytes(48))},
+    "a shape of text": {"x.npy": npy("(4, 3)", data=bytes(48))},
+    "a shape of floats": {"x.npy": npy((4.0, 3), data=bytes(48))},
+    "a shape of true": {"x.npy": npy((True, 12), data=bytes(48))},
+    "an unknown type": {"x.npy": npy((4, 3), "<q9", data=bytes(48))},
+    "a type of nothing": {"x.npy": npy((4, 3), "V0")},
+    "a type of 2 GB": {"x.npy": npy((4, 3), "V2000000000", data=bytes(48))},
+    "a pickle": {"x.npy": npy((4, 3), "|O", data=b"cos\nsystem\n(S'touch owned'\ntR.")},
+    "a header of code": {"x.npy": b"\x93NUMPY\x01\x00" + struct.pack("<H", 30) + b"__import__('os').getcwd()     \n"},
+    "a long header": {"x.npy": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31) + b" " * 99},
+    "a deep header": {"x.npy": b"\x93NUMPY\x02\x00" + struct.pack("<I", 9000) + b"(" * 9000},
+    "another version": {"x.npy": b"\x93NUMPY\x09\x00" + bytes(99)},
+    "no end": {"x.npy": npy((4, 3), data=bytes(48))[:-9]},
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_npz_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = FILES[name]
+    if isinstance(content, bytes):
+        (tmp_path / "a.npz").write_bytes(content)
+    else:
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            for member, data in content.items():
+                archive.writestr(member, data)
+    said = handled(capsys, "data", "preview", "a.npz")
+    assert "a.npz: " in said
+    assert ("pickled objects" in said) == (name == "a pickle")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_small_npz_of_very_large_arrays_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
+        member.write(npy((75 * 2**20, 1)))
+        for _ in range(300):
+            member.write(bytes(2**20))
+    with pytest.raises(DataError, match=r"would need 314,572,9\d\d bytes, over 100 times its own size"):
+        read_data(tmp_path / "a.npz")
+
+
+PICTURES: dict[str, bytes] = {
+    "nothing": b"",
+    "text": b"hello",
+    "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n",
+    "eps in binary": b"\xc5\xd0\xd3\xc6" + struct.pack("<6I", 32, 9, 0, 0, 0, 0) + bytes(40),
+    "pdf": b"%PDF-1.4\n1 0 obj\n",
+    "wmf": b"\xd7\xcd\xc6\x9a\0\0" + bytes(60),
+    "svg": b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>",
+    "psd": b"8BPS\0\1" + bytes(40),
+    "pcx": b"\x0a\x05\x01\x08" + bytes(140),
+    "tar": b"0.png" + bytes(507),
+    "half": png()[:40],
+    "a wrong sum": png().replace(b"IDAT", b"IDAU"),
+    "no pixels": png_of(0, 5),
+    "very wide": png_of(2**31 - 1, 1),
+    "very large": png_of(2**31 - 1, 2**31 - 1),
+    "long": png_of(3, 400),
+    "gif of nothing": b"GIF89a" + bytes(20),
+    "bmp of -1": b"BM" + struct.pack("<IHHIIiiHHIIiiII", 100, 0, 0, 54, 40, -1, -1, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(50),
+    "bmp of billions": b"BM" + struct.pack("<IHHIIiiHHIIiiII", 100, 0, 0, 54, 40, 2**30, 2**30, 1, 24, 0, 0, 0, 0, 0, 0),
+    "tiff in a ring": b"II*\0\x08\0\0\0\0\0\x08\0\0\0",
+    "tiff of nothing": b"II*\0\xff\xff\xff\xff",
+    "jpeg alone": b"\xff\xd8\xff\xe0\0\x10JFIF",
+    "jpeg of 65,535": b"\xff\xd8\xff\xc0\0\x11\x08\xff\xff\xff\xff\x03\x01\x11\0\x02\x11\0\x03\x11\0\xff\xd9",
+    "webp of nothing": b"RIFF\x1a\0\0\0WEBPVP8L" + bytes(20),
+    "ppm of nothing": b"P6\n0 0\n255\n",
+    "ppm of text": b"P6\nnine nine\n255\n",
+    "ppm of 5,000 digits": b"P6\n" + b"9" * 5000 + b" 1\n255\n",
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_an_unreadable_picture_is_left_out_or_refused(birds: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (birds.parent / "0.png").write_bytes(PICTURES[name])
+    assert "1 of 4 pictures cannot be read" in handled(capsys, "data", "pack", birds, "--out", birds.with_name("p"))
+    assert handled(capsys, "data", "preview", birds, "--out", birds.with_name("o.png")) == ""
+    left, problems = check_images(read_data(birds), "skip")
+    assert (len(left), len(problems)) == (3, 1)
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe": (lambda home: os.mkfifo(home / "A" / "x.png"), ""),
+    "a folder named as a picture": (lambda home: (home / "A" / "x.png").mkdir(), ""),
+    "a link to itself": (lambda home: (home / "A" / "x.png").symlink_to("x.png"), ""),
+    "a link to nothing": (lambda home: (home / "A" / "x.png").symlink_to("nothing.png"), ""),
+    "a folder in itself": (lambda home: (home / "A" / "more").symlink_to(home), "a link back"),
+    "a ring of folders": (lambda home: (home / "A" / "more").symlink_to("more"), ""),
+    "an empty class": (lambda home: (home / "C").mkdir(), ""),
+    "very deep": (lambda home: home.joinpath(*["A"] * 80).mkdir(parents=True), "folders deep"),
+    "a folder that is no text": (lambda home: Path(f"{home}/\udcff").mkdir(), "is not Unicode text"),
+    "a picture that is no text": (lambda home: Path(f"{home}/A/\udcff.png").write_bytes(png()), ""),
+    "a name of two lines": (lambda home: (home / "A" / "a\nb.png").write_bytes(b"no"), "cannot be read"),
+    "a name that steers": (lambda home: (home / "A" / "\x1b[2J.png").write_bytes(b"no"), "cannot be read"),
+    "a name of markup": (lambda home: (home / "A" / "[bold].png").write_bytes(b"no"), "cannot be read"),
+    "hidden things": (lambda home: (home / ".git").mkdir(), ""),
+    "notes": (lambda home: (home / "notes.txt").write_bytes(b"\xff"), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_is_read_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    home = folder_of(tmp_path / "data", (9, 9, 9))
+    make, wanted = FOLDERS[name]
+    make(home)
+    said = handled(capsys, "data", "pack", home, "--out", tmp_path / "p")
+    check(said, wanted)
+    if not wanted:
+        assert len(read_data(tmp_path / "p")) == len(read_data(home))
+        assert handled(capsys, "data", "preview", home, "--out", tmp_path / "o.png") == ""
+
+
+def tar_of(members: dict[str, bytes], **kinds: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            if kind := kinds.get(name.partition(".")[0]):
+                info.type, info.linkname, info.size = kind, "/etc/passwd", 0
+            tar.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def about(label: object = None, **more: object) -> bytes:
+    return json.dumps({"labels": label if label is not None else {"family": "F", "species": "s"}, **more}).encode()
+
+
+OTHER = {"b.png": png(), "b.json": about({"family": "F", "species": "t"})}
+TARS: dict[str, tuple[bytes, str]] = {
+    "as it should be": (tar_of({"a.png": png(), "a.json": about(), **OTHER}), ""),
+    "nothing": (b"", "not a complete, uncompressed tar"),
+    "text": (b"text", "not a complete, uncompressed tar"),
+    "zeros": (bytes(10_240), "no samples found"),
+    "compressed": (gzip.compress(tar_of({"a.png": png(), "a.json": about()})), "not a complete, uncompressed tar"),
+    "cut off": (tar_of({"a.png": png(), "a.json": about()})[:1500], "cut off"),
+    "a link": (tar_of({"a.png": png(), "a.json": about()}, a=tarfile.SYMTYPE), "no samples found"),
+    "a hard link": (tar_of({"a.png": png(), "a.json": about()}, a=tarfile.LNKTYPE), "no samples found"),
+    "a device": (tar_of({"a.png": png(), "a.json": about()}, a=tarfile.CHRTYPE), "no samples found"),
+    "names above": (tar_of({"../../a.png": png(), "../../a.json": about(), **OTHER}), ""),
+    "absolute names": (tar_of({"/etc/a.png": png(), "/etc/a.json": about(), **OTHER}), ""),
+    "no labels": (tar_of({"a.png": png()}), "needs a KEY.json"),
+    "no picture": (tar_of({"a.json": about()}), "needs a KEY.json"),
+    "labels of a list": (tar_of({"a.png": png(), "a.json": about([1, 2])}), "labels: expected object"),
+    "labels of numbers": (tar_of({"a.png": png(), "a.json": about({"family": 1})}), "expected str"),
+    "labels of nothing": (tar_of({"a.png": png(), "a.json": about({})}), "labels: expected"),
+    "labels of null": (tar_of({"a.png": png(), "a.json": about({"family": None})}), "no labels at all"),
+    "other levels": (tar_of({"a.png": png(), "a.json": about({"genus": "G"}), **OTHER}), "has a level"),
+    "a number of text": (tar_of({"a.png": png(), "a.json": about(number="one")}), "number: expected int"),
+    "a number of 1e30": (tar_of({"a.png": png(), "a.json": about(number=10**30)}), "number"),
+    "a number of -5": (tar_of({"a.png": png(), "a.json": about(number=-5)}), "number"),
+    "a split of holdout": (tar_of({"a.png": png(), "a.json": about(split="holdout")}), "split is 'holdout'"),
+    "a split of 1": (tar_of({"a.png": png(), "a.json": about(split=1)}), "split: expected str"),
+    "deep labels": (tar_of({"a.png": png(), "a.json": b'{"labels":' + b"[" * DEEP}), "cannot be used"),
+    "long labels": (tar_of({"a.png": png(), "a.json": about(more="x" * 2**20)}), "the most that is read is"),
+    "labels in Latin-1": (tar_of({"a.png": png(), "a.json": b'{"labels": {"a": "\xff"}}'}), "is not UTF-8"),
+    "a list": (tar_of({"a.png": png(), "a.json": b"[]"}), "cannot be used"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_a_tar_is_read_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    content, wanted = TARS[name]
+    (tmp_path / "x.tar").write_bytes(content)
+    said = handled(capsys, "data", "preview", tmp_path / "x.tar", "--out", tmp_path / "o.png")
+    check(said, wanted)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "pipe.csv",
+        "pipe.npz",
+        "pipe.tar",
+        "loop.csv",
+        "folder.csv",
+        "folder.npz",
+        "no.csv",
+        "x" * 300,
+        "/dev/null",
+        "/dev/zero",
+        "",
+    ],
+)
+@pytest.mark.parametrize("command", [["data", "preview"], ["hierarchy", "show"], ["data", "pack", "--out", "new"]])
+def test_what_is_no_data_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str], place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if place.startswith("pipe"):
+        os.mkfifo(place)
+    elif place.startswith("loop"):
+        Path(place).symlink_to(place)
+    elif place.startswith("folder"):
+        Path(place).mkdir()
+    assert handled(capsys, *command[:2], place, *command[2:])
+
+
+# ---- bytes changed at random ---------------------------------------------------------------------------------------
+
+WORDS = [
+    b"\n",
+    b",",
+    b'"',
+    b"{",
+    b"]",
+    b":",
+    b"#",
+    b"*a",
+    b"&a ",
+    b"\x1b[2J",
+    b"\0",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"://",
+    b"../",
+    b"=1",
+]
+WORDS += [b"\xff\xff\xff\xff", "\u202e".encode()]
+
+
+def mutated(data: bytes, seed: int) -> bytes:
+    """A file with a few bytes changed, left out, put in or cut off."""
+    luck = random.Random(seed)
+    for _ in range(luck.choice([1, 1, 2, 4])):
+        i, kind = luck.randrange(len(data) + 1), luck.randrange(4)
+        if kind == 0:
+            data = data[:i] + luck.choice(WORDS) + data[i + luck.choice([0, 1, 4]) :]
+        elif kind == 1:
+            data = data[:i] + luck.randbytes(luck.choice([1, 4])) + data[i + luck.choice([0, 1, 4]) :]
+        elif kind == 2:
+            data = data[:i] + data[i + luck.choice([1, 8, 100]) :]
+        else:
+            data = data[:i] if luck.random() < 0.3 else data[:i] + data[max(i - 30, 0) : i] + data[i:]
+    return data
+
+
+@pytest.mark.parametrize(
+    "kind", ["b.csv", "0.png", "a.npz", "tree.json", "shards/index.json", "shards/hierarchy.json", "shards/shards-000000.tar"]
+)
+def test_changed_bytes_are_read_or_refused(shards: Path, birds: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    home = birds.parent
+    (home / "tree.json").write_text('{"levels": ["family", "species"], "tree": {"F": ["s", "t"]}}')
+    np.savez(home / "a.npz", x=X, y=Y, levels=np.array(["species", "family"]), classes_species=np.array(["s", "t", "u"]))
+    data = {"a.npz": "a.npz", "b.csv": "b.csv", "0.png": "b.csv", "tree.json": "b.csv"}.get(kind, "shards")
+    more = ["--hierarchy", home / "tree.json"] if kind == "tree.json" else []
+    right = (home / kind).read_bytes()
+    for seed in range(25):
+        (home / kind).write_bytes(mutated(right, seed))
+        handled(capsys, "data", "preview", home / data, "--out", home / "o.png", *more)

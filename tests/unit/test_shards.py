@@ -310,7 +310,7 @@ def test_what_is_wrong_with_shards_is_said_in_a_sentence(name: str, packed: Path
         ({"a.png": png(), "a.cls": b"3"}, r"a: holds \.cls, \.png; every picture KEY.jpg needs a KEY.json"),
         (
             {"a.png": png(), "a.json": b'{"label": 3}'},
-            r"a: its .json cannot be used \(it missing required field labels\); every picture",
+            r"a: its .json cannot be used \(lacks labels\); every picture",
         ),
         ({"a.png": png(), "a.json": b"no"}, r"its .json cannot be used \(is not valid JSON"),
         ({"a.png": png(), "a.json": about("F", "s", split="holdout")}, "split is 'holdout'; it must be train, val or test"),

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
 
+from torchlht.console import readable
 from torchlht.data.pictures import BLOCK, SUFFIXES, Picture, TarMember, open_bytes, open_image
 from torchlht.data.samples import SPLITS, Samples, hashed
 from torchlht.data.sources.shards import FORMAT, INDEX, TREE, Shard
@@ -92,13 +93,14 @@ def _write(samples: Samples, part: Iterable[Dealt], file: Path) -> Shard:
     tree, shard = samples.hierarchy, Shard(file.name, 0)
     with tarfile.open(file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for _, i, end, data in part:
-            label, key = samples.labels[i], f"{i:07d}-{_plain(samples.keys[i])}"
+            label, name = samples.labels[i], readable(samples.keys[i])  # JSON holds no name that is not UTF-8
+            key = f"{i:07d}-{_plain(name)}"
             names = {tree.levels[k]: tree.classes[k][label[k]] if label[k] >= 0 else None for k in tree.top_down}
             split = str(samples.split[i])
-            about = {"split": split, "labels": names, "key": samples.keys[i], "number": i}
+            about = {"split": split, "labels": names, "key": name, "number": i}
             place = _add(tar, f"{key}{end}", data)
             _add(tar, f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
-            shard.add(samples.keys[i], i, split, label.tolist(), place)
+            shard.add(name, i, split, label.tolist(), place)
     shard.bytes = file.stat().st_size
     return shard
 

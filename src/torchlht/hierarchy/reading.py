@@ -407,7 +407,8 @@ def _cycles(parents: dict[str, str], lines: dict[str, int]) -> list[Fault]:
             ring = ring[ring.index(name) :]
             first = min(ring, key=lines.__getitem__)
             turn = ring.index(first)
-            shown = " → ".join([*ring[turn:], *ring[:turn], first])
+            turned = [*ring[turn:], *ring[:turn], first]
+            shown = " → ".join(turned if len(turned) <= 9 else [*turned[:4], "…", *turned[-4:]])
             faults.append(Fault(f"line {lines[first]}", f"cycle: {shown}"))
         done.update(path)
     return faults
@@ -459,7 +460,11 @@ def _read_own(path: Path) -> Spec | None:
     """Our own hierarchy.json; None when the file is something else."""
     try:
         content = msgspec.json.decode(read_bytes(path).removeprefix(codecs.BOM_UTF8))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except RecursionError:
+        raise HierarchyError(
+            str(path), [Fault("", f"more than {LEVELS} levels deep, which is the most that is read")]
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # the reader of nested files reports what is wrong
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return None
@@ -508,7 +513,7 @@ def _compose(path: Path) -> yaml.Node | None:
         raise HierarchyError(str(path), [Fault(where, f"a character that is not allowed in text ({error.reason})")]) from None
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise HierarchyError(str(path), [Fault(where, error.problem or "not YAML or JSON")]) from None
+        raise HierarchyError(str(path), [Fault(where, (error.problem or "not YAML or JSON").removeprefix("but "))]) from None
     return document
 
 

@@ -211,7 +211,7 @@ class Hierarchy:
         """
         filled = np.array(labels, dtype=np.int64)
         for k, parents in enumerate(self.parents):
-            implied = np.where(filled[:, k] >= 0, parents[filled[:, k]], -1)
+            implied = np.append(parents, -1)[np.maximum(filled[:, k], -1)]  # there may be no classes at all
             wrong = np.flatnonzero((implied >= 0) & (filled[:, k + 1] >= 0) & (implied != filled[:, k + 1]))
             if wrong.size:
                 raise DataError(self._contradiction(filled, k, wrong, where))

@@ -5,14 +5,11 @@ Optional: `levels` (names, fine first) and `classes_<level>` (names). Rows with 
 
 from __future__ import annotations
 
-import lzma
 import math
-import struct
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -30,20 +27,28 @@ WANTED = ("x", "y", "train", "levels")
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz that describe samples; others are None. Pickled objects are refused."""
-    try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            wanted = [info for name, info in members.items() if name in WANTED or name.startswith("classes_")]
-            if (total := sum(info.file_size for info in wanted)) > max(LOOSE, RATIO * path.stat().st_size):
-                raise DataError(f"{path}: would need {total:,} bytes, over {RATIO} times its own size, which is not read")
-            found = {info.filename.removesuffix(".npy"): _array(archive, info, path) for info in wanted}
-            return {name: found.get(name, np.empty(0)) for name in members}
-    except DAMAGED as error:
-        raise DataError(f"{path}: not a readable .npz file ({error or type(error).__name__})") from None
+    """The arrays of an .npz that describe samples; others are left empty. Pickled objects are refused."""
+    with open_file(path) as file:
+        try:
+            return _arrays(file, path)
+        except DataError:
+            raise
+        except Exception as error:  # readers raise nearly anything on damaged bytes
+            raise DataError(f"{path}: not a readable .npz file ({_first_line(error)})") from None
 
 
-DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, SyntaxError, RuntimeError, struct.error)
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def _arrays(file: BinaryIO, path: Path) -> dict[str, NDArray[Any]]:
+    with zipfile.ZipFile(file) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        wanted = {name: info for name, info in members.items() if name in WANTED or name.startswith("classes_")}
+        total = sum(info.file_size for info in wanted.values())
+        if total > max(LOOSE, RATIO * path.stat().st_size):
+            raise DataError(f"{path}: would need {total:,} bytes, over {RATIO} times its own size, which is not read")
+        return {name: _array(archive, info, path) if name in wanted else np.empty(0) for name, info in members.items()}
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
@@ -176,12 +181,15 @@ def _names(array: NDArray[Any], name: str, path: Path) -> list[str]:
         raise DataError(f"{path}: {name!r} is {array.dtype} {array.shape}, expected a list of names")
     try:
         return [str(one) for one in array.astype(str).tolist()]
-    except ValueError as error:
+    except (ValueError, SystemError) as error:
         raise DataError(f"{path}: {name!r} holds what is not text ({error})") from None
 
 
 def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], path: Path) -> list[Ints]:
     """Each class's parent, from the first row that knows both. `fill` refuses rows that contradict it."""
+    if empty := [name for name, known in zip(names, classes, strict=True) if not known]:
+        unknown = "no labels at all" if (y < 0).all() else f"no label of the level {empty[0]}"
+        raise DataError(f"{path}: {unknown}; 'y' holds class numbers, fine first, or -1 for unknown")
     parents = []
     for k in range(len(names) - 1):
         both = y[(y[:, k] >= 0) & (y[:, k + 1] >= 0)]

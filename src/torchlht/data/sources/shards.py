@@ -238,7 +238,7 @@ def _from_index(folder: Path, files: list[Path] | None) -> list[Shard]:
         if len({shard.file for shard in shards}) < len(shards):
             raise DataError(f"{place}: lists a shard twice")
     except DataError as error:
-        why = str(error).removeprefix(f"{place}: ")
+        why = str(error).removeprefix(place).lstrip(": ")
         raise DataError(
             f"{place}: not an index written by lht data pack ({why}); remove it to scan the shards instead"
         ) from None
@@ -309,7 +309,9 @@ def _about(data: bytes, where: str) -> About:
     try:
         return from_json(data, About, where)
     except DataError as error:
-        raise DataError(f"{where}: its .json cannot be used ({str(error).removeprefix(f'{where}: ')}); {EXPECTED}") from None
+        raise DataError(
+            f"{where}: its .json cannot be used ({str(error).removeprefix(where).lstrip(': ')}); {EXPECTED}"
+        ) from None
 
 
 # ---- labels --------------------------------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ def _own_tree(folder: Path) -> Hierarchy:
     try:
         return Hierarchy.from_dict(from_json(read_all(folder / TREE), dict[str, Any], place), source=place)
     except (DataError, KeyError, TypeError) as error:
-        why = str(error).removeprefix(f"{place}: ")
+        why = str(error).removeprefix(place).lstrip(": ")
         raise DataError(f"{place}: not a tree written by lht data pack ({why}); copy it again, or remove it") from None
 
 
