@@ -122,6 +122,16 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     raise LHTError(f"unknown command {arguments[0]!r}: {suggestion(arguments[0], COMMANDS)}")
 
 
+def again(arguments: Sequence[str]) -> str:
+    """How to go on after an interruption."""
+    name, rest = find_command(arguments)
+    if name == "train":
+        return "; the same command goes on from the last checkpoint"
+    if any(field.name == "resume" for field in dataclasses.fields(COMMANDS[name].options)):
+        return "; the same command goes on" + ("" if "--resume" in rest else " with --resume")
+    return ""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """`lht`: run a command. A user's mistake gives exit code 2 and one sentence."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -144,5 +154,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.notes.print(console.one_line(f"lht: {LHTError(said).in_flags}"), soft_wrap=True)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        console.notes.print("lht: interrupted; continue with lht train --resume RUN, or lht compare … --resume")
+        console.notes.print(f"lht: interrupted{again(arguments)}")
         raise SystemExit(130) from None

@@ -11,6 +11,8 @@ from lightning_fabric import Fabric
 from torch._dynamo.exc import TorchDynamoException
 
 from torchlht.answer.backbones import create_backbone, share_statistics
+from torchlht.cli import again
+from torchlht.data.samples import lasting_name
 from torchlht.errors import ConfigError, RunError
 from torchlht.heads.prediction import masked_mean
 from torchlht.learn.fitting import cut
@@ -86,7 +88,7 @@ def test_a_launch_is_known_by_its_id_or_by_who_started_it(monkeypatch: pytest.Mo
 def unfinished(folder: Path, launch: str) -> Path:
     """A run that has begun."""
     folder.mkdir()
-    args = TrainArgs("data.npz", folder, epochs=7)
+    args = TrainArgs(lasting_name("data.npz"), folder, epochs=7)
     config = {"model": {}, "train": args.to_dict(), "launch": launch}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     (folder / "split.json").write_text("{}")
@@ -98,9 +100,33 @@ def test_only_the_launch_that_began_a_run_goes_on_with_it_unasked(tmp_path: Path
     args, _, resuming = open_run(TrainArgs("data.npz", out), "mine")
     assert resuming
     assert args.epochs == 7, "with the options it was started with"
-    for launch in ("another", None):
-        with pytest.raises(RunError, match="holds an unfinished run"):
-            open_run(TrainArgs("data.npz", out), launch)
+    with pytest.raises(RunError, match="holds an unfinished run"):
+        open_run(TrainArgs("data.npz", out), "another")
+
+
+def test_the_same_command_goes_on_and_another_one_asks_if_there_is_work_to_lose(tmp_path: Path, capsys) -> None:
+    out = unfinished(tmp_path / "run", "mine")
+    args, _, resuming = open_run(TrainArgs("data.npz", out, workers=3))
+    assert resuming
+    assert (args.epochs, args.workers) == (7, 3)
+    assert "goes on with the run that was interrupted there" in capsys.readouterr().err
+    (out / "checkpoint").mkdir()
+    (out / "checkpoint" / "last.safetensors").touch()
+    with pytest.raises(RunError, match=r"with other options \(--mask, --epochs\); continue it with lht train --resume"):
+        open_run(TrainArgs("data.npz", out, epochs=8, mask=0.5))
+    (out / "checkpoint" / "last.safetensors").unlink()
+    (out / "notes.txt").touch()
+    args, _, resuming = open_run(TrainArgs("data.npz", out, epochs=8))
+    assert not resuming
+    assert args.epochs == 8
+    assert [one.name for one in out.iterdir()] == ["notes.txt"], "nothing is left of it, and nothing else is removed"
+
+
+def test_an_interruption_tells_how_to_go_on() -> None:
+    assert again(["train", "x"]) == "; the same command goes on from the last checkpoint"
+    assert again(["compare", "x", "--out", "y"]) == "; the same command goes on with --resume"
+    assert again(["compare", "x", "--out", "y", "--resume"]) == "; the same command goes on"
+    assert again(["data", "preview", "x"]) == ""
 
 
 def test_a_launch_begins_again_what_had_hardly_begun_and_leaves_alone_what_has_ended(tmp_path: Path) -> None:

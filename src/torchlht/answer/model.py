@@ -362,6 +362,13 @@ class Run:
         if left and not (self.split.name in left and set(left) <= BEGUN):  # killed before it began
             raise RunError(f"{self.path}: exists and is not empty; choose another `out`")
 
+    def clear(self) -> None:
+        """Remove what a run wrote that was stopped before its first checkpoint."""
+        for name in (CONFIG, *BEGUN, "history.csv"):
+            (self.path / name).unlink(missing_ok=True)
+        for name in ("tensorboard", "checkpoint"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+
     def write_history(self, history: History) -> None:
         """Write all of history.csv."""
         text = io.StringIO()

@@ -56,6 +56,7 @@ def run_preview(args: PreviewArgs) -> None:
         console.say(f"{console.plural(len(problems), 'unreadable picture')}; train with --on-error skip to leave them out")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
     console.say(f"contact sheet: {out}")
+    console.say(f"next: lht train {shlex.quote(args.data)}{' --on-error skip' if problems else ''}")
 
 
 @dataclass(frozen=True)

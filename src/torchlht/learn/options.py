@@ -169,6 +169,7 @@ class MachineArgs(Options):
     random order; `auto` does so for shards at an address or of more than 8 GiB."""
 
 
+SETTLED = ("epochs", "batch_size", "optimizer", "lr", "weight_decay")  # what config.yaml keeps as the recipe has filled it in
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them
 
 
@@ -205,7 +206,7 @@ class TrainArgs(RunArgs, DataArgs):
     FIRST: ClassVar = ("out", "backbone", "freeze", "epochs", "levels", "on_error", "val", "method", "semi", "resume", "quiet")
     """What most people need, in the order of --help."""
     out: Path | None = None
-    """Run directory to write; runs/DATA-METHOD-sSEED by default. It must not exist yet."""
+    """Run directory to write; runs/DATA-METHOD-sSEED by default. If a run was interrupted there, the same command goes on."""
     _: dataclasses.KW_ONLY
     resume: Path | None = None
     """Continue the unfinished run in this directory, with the options it was started with."""
@@ -245,8 +246,7 @@ class TrainArgs(RunArgs, DataArgs):
 
     def settled(self, recipe: Recipe) -> dict[str, Any]:
         """Plain values for config.yaml, with those of the recipe, so that a resumed run uses the same."""
-        names = ("epochs", "batch_size", "optimizer", "lr", "weight_decay")
-        return self.to_dict() | {name: getattr(recipe, name) for name in names}
+        return self.to_dict() | {name: getattr(recipe, name) for name in SETTLED}
 
     def streams(self, pictures: Sequence[Picture]) -> bool:
         """Whether to stream training pictures. Raises ConfigError when `stream` is on and they are not in shards."""

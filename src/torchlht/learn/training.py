@@ -40,13 +40,13 @@ from torchlht.data.samples import (
     short_name,
     with_split,
 )
-from torchlht.errors import ConfigError, DataError, RunError
+from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
-from torchlht.learn.options import HERE, Recipe, TrainArgs, preset_options
+from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, preset_options
 from torchlht.learn.semi.schedule import Semi
 from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained, run_inputs
 from torchlht.measure.outcomes import Recorder
@@ -145,12 +145,37 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
     out = place(args)
     run = Run(out)
     args = dataclasses.replace(args, data=lasting_name(args.data), out=out)
+    if launch is None and run.config.is_file() and not run.metrics.is_file():
+        return open_unfinished(args, run)
     if launch is None or not run.config.is_file() or read_config(out).get("launch") != launch:
         run.claim()
         return args, run, False
     if run.metrics.is_file() or not run.split.is_file():  # it has finished, or had hardly begun
         return args, run, False
     return *resumed(args, run), True
+
+
+def open_unfinished(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run, bool]:
+    """What the same command as before does: it goes on. With other options it starts anew, unless there is work to lose."""
+    kept, _ = resumed(args, run)
+    others = changed_options(args, kept)
+    if not others and run.split.is_file():
+        console.note(f"{run.path}: goes on with the run that was interrupted there", quiet=args.quiet)
+        return *resumed(args, run), True
+    if run.last.is_file():
+        raise RunError(
+            f"{run.path}: holds an unfinished run with other options ({', '.join(others)}); continue it with "
+            f"lht train --resume {run.path}, remove it, or choose another `out`"
+        )
+    run.clear()
+    return args, run, False
+
+
+def changed_options(args: TrainArgs, kept: TrainArgs) -> list[str]:
+    """The options, as flags, that differ from those a run was started with; those of the machine and the screen may."""
+    mine, theirs = args.to_dict(), kept.to_dict()
+    free = {*HERE, "quiet", "track", "out", "resume", *(name for name in SETTLED if mine[name] is None)}
+    return [as_flag(name) for name in mine if name not in free and mine[name] != theirs[name]]
 
 
 def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
