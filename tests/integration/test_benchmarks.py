@@ -26,8 +26,8 @@ from torchvision.datasets import CIFAR100
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
-from torchlht.commands.predict import expand
 from torchlht.data.batches import Preprocess
+from torchlht.data.inputs import expand
 from torchlht.data.pictures import FilePicture, PackedPicture, find_problems, open_image, picture_at
 from torchlht.data.samples import Mask, Samples, known_names, read_data
 from torchlht.errors import ConfigError, DataError
@@ -956,7 +956,10 @@ def test_pictures_that_share_a_file_are_checked_previewed_kept_and_predicted(fas
     assert expand(["fashion-mnist"], want_images=True) == [samples.images[i] for i in samples.index("test")]
     assert expand([str(samples.images[4])], want_images=True) == [samples.images[4]]
     before = samples.fingerprint()
-    os.utime(fashion / "FashionMNIST" / "raw" / "t10k-images-idx3-ubyte", ns=(1, 1))
+    file = fashion / "FashionMNIST" / "raw" / "t10k-images-idx3-ubyte"
+    os.utime(file, ns=(1, 1))
+    assert samples.fingerprint() == before, "the content counts"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x07")
     assert samples.fingerprint() != before
 
 

@@ -9,9 +9,7 @@ outcomes.npz  model.safetensors  metrics.json  at the end, when checkpoint/ is r
 
 from __future__ import annotations
 
-import csv
 import importlib.metadata
-import io
 import json
 import shutil
 from abc import ABC, abstractmethod
@@ -42,7 +40,7 @@ from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
 from torchlht.data.inputs import feature_rows, pictures_of
 from torchlht.data.pictures import Picture, Problem
 from torchlht.errors import DataError, RunError
-from torchlht.files import content, replacing, write_json, write_text, write_yaml
+from torchlht.files import content, csv_text, replacing, write_json, write_text, write_yaml
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.prediction import Prediction, answer_by, consistent_rule
 from torchlht.hierarchy.tree import Hierarchy
@@ -371,12 +369,8 @@ class Run:
 
     def write_history(self, history: History) -> None:
         """Write all of history.csv."""
-        text = io.StringIO()
         names = list(dict.fromkeys(name for row in history for name in row))
-        writer = csv.DictWriter(text, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(history)
-        write_text(self.path / "history.csv", text.getvalue())
+        write_text(self.path / "history.csv", csv_text([names, *([row.get(name) for name in names] for row in history)]))
 
     def write_metrics(self, metrics: dict[str, Any]) -> None:
         """Write metrics.json, which finishes the run, and remove its checkpoints."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from torchlht.files import replacing, write_text
+from torchlht.files import csv_text, read_csv, replacing, write_text
 from torchlht.lab.comparison.contenders import Trial, run_name, summary
 from torchlht.measure.metrics import REGISTER, Spec, specs
 from torchlht.measure.outcomes import Outcomes
@@ -37,14 +35,14 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) -> Comparison:
     """results.csv, one row per method, mask, seed and level, and table.md; returns the same as `read_results`."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*KEYS, *(spec.name for spec in specs())], lineterminator="\n")
-    writer.writeheader()
+    columns = [*KEYS, *(spec.name for spec in specs())]
+    cells: list[list[object]] = [[*columns]]
     for method, mask, seed, metrics in rows:
         for name, found in views(method, metrics):
             for level in found["levels"]:
-                writer.writerow(tidy(metrics | found, level, method=name, mask=mask, seed=seed))
-    write_text(out / "results.csv", text.getvalue())
+                row = tidy(metrics | found, level, method=name, mask=mask, seed=seed)
+                cells.append([row.get(column) for column in columns])
+    write_text(out / "results.csv", csv_text(cells))
     diverged = [f"{method}, {mask:.0%} masked, seed {seed}" for method, mask, seed, found in rows if "diverged" in found]
     results = dataclasses.replace(read_results(out), diverged=diverged)
     write_text(out / "table.md", document(results, trials))
@@ -118,8 +116,7 @@ class Comparison:
 
 def read_results(out: Path) -> Comparison:
     """The results of a finished comparison."""
-    with (out / "results.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(out / "results.csv")
     levels = list(dict.fromkeys(row["level"] for row in rows))
     values: dict[tuple[str, float, str, str], dict[int, float]] = {}
     for row in rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from torchlht.answer.model import TREE, read_config
 from torchlht.errors import ConfigError, RunError
+from torchlht.files import read_csv
 from torchlht.heads.method import method_options
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.show.look import look, panels, theme
@@ -52,8 +52,7 @@ def read_history(run: str | Path, levels: Sequence[str]) -> History | None:
     file = Path(run) / "history.csv"
     if not file.is_file():
         return None
-    with file.open(encoding="utf-8", newline="") as opened:
-        rows = list(csv.DictReader(opened))
+    rows = read_csv(file)
     if not rows:
         return None
     train, val, gamma = (_lines(rows, prefix, levels) for prefix in ("train_", "val_", PREFIX))
@@ -143,8 +142,7 @@ def read_gamma(run: str | Path) -> GammaCurves:
     folder = Path(run)
     model = read_config(folder)["model"]
     try:
-        with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_csv(folder / "history.csv")
     except FileNotFoundError:
         raise RunError(f"{folder}: no history.csv; no epoch has finished yet") from None
     tree = Hierarchy.read(folder / TREE)
