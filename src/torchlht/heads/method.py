@@ -174,6 +174,8 @@ class Method(nn.Module):
     name: str
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
     """Values of its options that `lht compare --tune` tries."""
+    before: ClassVar[dict[str, Any]] = {}
+    """Options that came later, with what they were until then; a run records them, so one that does not is older."""
     rule: ClassVar[str] = "argmax"
     """The rule of `heads.prediction` by which it answers; unless it is argmax, `forward` applies it with `choose`."""
 

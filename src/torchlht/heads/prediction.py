@@ -339,3 +339,9 @@ def confusion(transitions: Sequence[Transition], kind: Confusion, reduction: Red
     """The confusion term over all transitions: averaged with `per_level_mean`, summed with `per_sample` (the paper)."""
     terms = torch.stack([transition.confusion(kind) for transition in transitions])
     return terms.mean() if reduction == "per_level_mean" else terms.sum()
+
+
+def drift(transitions: Sequence[Transition], gamma: float, reduction: Reduction = "per_level_mean") -> Tensor:
+    """How far low-rank transitions are from the column softmax of γ S; averaged or summed as in `confusion`."""
+    terms = torch.stack([transition.drift(gamma) for transition in transitions])
+    return terms.mean() if reduction == "per_level_mean" else terms.sum()

@@ -46,7 +46,7 @@ from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
-from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, preset_options
+from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, pairs, preset_options
 from torchlht.learn.semi.schedule import Semi
 from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained, run_inputs
 from torchlht.measure.outcomes import Recorder
@@ -183,8 +183,15 @@ def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
     config = read_config(run.path)
     if run.metrics.is_file():
         raise RunError(f"{run.path}: this run has finished; there is nothing to resume")
-    kept = TrainArgs.from_dict(config["train"])
+    kept = own_options(config)
     return dataclasses.replace(kept, quiet=args.quiet, **{name: getattr(args, name) for name in HERE}), run
+
+
+def own_options(config: dict[str, Any]) -> TrainArgs:
+    """The options a run was started with, from its config; those of its method that came later are what they were before."""
+    args, recorded = TrainArgs.from_dict(config["train"]), config["model"]["options"]
+    later = {name: value for name, value in find_method(args.method).cls.before.items() if name not in recorded}
+    return dataclasses.replace(args, option=(*pairs(later), *args.option))
 
 
 def origin(args: TrainArgs, recipe: Recipe, launch: str | None) -> dict[str, Any]:
@@ -271,6 +278,7 @@ def build(args: TrainArgs, samples: Samples) -> Model:
     options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
     options |= parse_options(args.method, args.option)
     method = create_method(args.method, width, samples.hierarchy, **options)
+    options |= {name: getattr(method, name) for name in method.before}
     fixed, unknown = backbone.name == "none" or args.freeze, (samples.labels[samples.index("train"), 0] < 0).any()
     if args.semi != "none" and fixed and unknown and "input_dropout" not in options and method.can_drop:
         options["input_dropout"] = SEMI_DROPOUT
@@ -456,7 +464,7 @@ def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Cali
         quiet: show no progress.
     """
     folder = Path(run)
-    args = TrainArgs.from_dict(read_config(folder)["train"])
+    args = own_options(read_config(folder))
     if folds < 2:
         raise ConfigError(f"`folds` is {folds}: it must be at least 2")
     if args.val or args.fold or args.select == "best":

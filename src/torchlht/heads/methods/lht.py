@@ -6,6 +6,10 @@
 
 Cross-entropy at every known level trains all of it end to end, so a coarse label moves the fine classifier: the gradient of
 level k's loss in the fine logit z_j is (1 - t_j / pᵏ_y) p¹_j, with t the row y of Tᵏ…T².
+
+That holds only while T leaves the label to p¹. A transition per image can learn the coarse labels by heart, past the classifier:
+with few classes that look alike it put a third of the mass off the tree and lost 4 points at the finest level. So the default
+holds T near the tree, by λ₀ KL(softmax(γ₀ S) ‖ T); see `benchmarks/small_trees.md`.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ from torch import Tensor, nn
 from torchlht.doors import NotNegative, Number, OpenShare, Rank, Width
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
-from torchlht.heads.prediction import Prediction, confusion, masked_cross_entropy
+from torchlht.heads.prediction import Prediction, confusion, drift, masked_cross_entropy
 from torchlht.heads.transition.core import widened
 from torchlht.heads.transition.networks import TransitionNetwork, create_transition
 from torchlht.heads.transition.truncated import Columns
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Confusion, Features, Form, Reduction, TransitionName
+
+HELD = 10.0  # default weight of the drift from the tree; 3 to 30 are alike
+STRONG = 3.0  # from this γ₀ on; a weaker prior is meant to be left
 
 PAPER = "Wang et al., Label Hierarchy Transition, arXiv 2112.02353"
 
@@ -48,6 +55,8 @@ class LHTHead(Method):
         rank: rank s of the low-rank transition.
         gamma: initial weight of the tree in the transition. With 1, as in the paper, a column starts almost flat; 6 starts
             it at 0.9 on the true parent, which works better.
+        prior_weight: λ₀, what holds the transition near softmax(γ₀ S). By default 10 for `low_rank` with gamma from 3 on, else
+            0: a weak prior is meant to be left. The paper has no such term.
         bias: whether the transition's linear layers have a bias (the public code has one, the paper's formula does not).
         confusion: `entropy` (the paper) or `kl` (its scripts): what keeps the columns of T from collapsing.
         confusion_weight: λ of the confusion term. 0 by default: 0.01 gained nothing measurable, more was worse.
@@ -57,10 +66,12 @@ class LHTHead(Method):
         tail: for `truncated`: instead, compute enough columns to leave out at most this mass.
 
     Raises:
-        ConfigError: when the transition or confusion is unknown, or `fixed`, which does not learn, has a confusion weight.
+        ConfigError: when the transition or confusion is unknown, `fixed`, which does not learn, has a confusion weight, or one
+            that is not `low_rank` a prior weight.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, 6.0)}
+    before: ClassVar[dict[str, Any]] = {"prior_weight": 0.0}
 
     def __init__(
         self,
@@ -73,6 +84,7 @@ class LHTHead(Method):
         transition: TransitionName = "low_rank",
         rank: Rank = 2,
         gamma: Number = 6.0,
+        prior_weight: NotNegative | None = None,
         bias: bool = True,
         confusion: Confusion = "entropy",
         confusion_weight: NotNegative = 0.0,
@@ -83,6 +95,11 @@ class LHTHead(Method):
         super().__init__(in_features, hierarchy, reduction=reduction)
         if confusion_weight and transition == "fixed":
             raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
+        low_rank = transition == "low_rank"
+        if prior_weight and (not low_rank or gamma < 0):
+            raise ConfigError("a prior weight needs transition low_rank and a gamma that is not negative; else leave it at 0")
+        self.prior_weight = (HELD if low_rank and gamma >= STRONG else 0.0) if prior_weight is None else prior_weight
+        self.gamma = gamma
         self.confusion: Confusion = confusion
         self.confusion_weight = confusion_weight
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
@@ -98,7 +115,7 @@ class LHTHead(Method):
                 bias=bias,
                 form=form,
                 columns=Columns(columns, tail),
-                confused=confusion_weight > 0,
+                confused=confusion_weight > 0 or self.prior_weight > 0,
             )
             for level in range(len(hierarchy) - 1)
         )
@@ -113,10 +130,12 @@ class LHTHead(Method):
         return Prediction(tuple(log_probs), tuple(transitions))
 
     def loss(self, prediction: Prediction, labels: Tensor) -> Tensor:
-        """Cross-entropy at every known level, plus λ times the confusion term, which needs no labels."""
+        """Cross-entropy at every known level, plus λ times the confusion term and λ₀ times the drift, which need no labels."""
         loss = masked_cross_entropy(prediction.log_probs, labels, self.reduction)
         if self.confusion_weight and prediction.transitions:
             loss = loss + self.confusion_weight * confusion(prediction.transitions, self.confusion, self.reduction)
+        if self.prior_weight and prediction.transitions:
+            loss = loss + self.prior_weight * drift(prediction.transitions, self.gamma, self.reduction)
         return loss
 
     def scalars(self) -> dict[str, float]:

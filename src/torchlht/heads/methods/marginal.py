@@ -27,6 +27,7 @@ class Marginal(LHTHead):
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    before: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,

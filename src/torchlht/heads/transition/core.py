@@ -5,6 +5,7 @@ Low rank: T = column softmax of Q Lᵀ + γ S, whole matrices, a few samples at 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -95,6 +96,10 @@ class Transition(ABC):
     def confusion(self, kind: Confusion) -> Tensor:
         """The mean over samples and columns of the negative entropy, or of the KL divergence from uniform."""
         return CONFUSION[kind](self.log_matrix())
+
+    def drift(self, gamma: float) -> Tensor:
+        """The mean over samples and columns of KL(softmax(γ S) ‖ T): how far T is from the tree."""
+        raise TypeError(f"{type(self).__name__} does not know the tree; low-rank transitions do")
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,24 @@ class LowRankTransition(Transition):
             places = Places(self.prior.flat, self.prior.rows, None if self.prior.one_each else self.prior.columns)
             found: Tensor = LowRankStep.apply(self.left, self.right, self.gamma.to(self.left.dtype), log_p, places)
             return found
+
+    def drift(self, gamma: float) -> Tensor:
+        """See `Transition.drift`. T⁰ is the column softmax of γ₀ S.
+
+        With t at the parent and e elsewhere in T⁰, and ℓ_j = logsumexp_i A_ij, a column has
+        Σ_i T⁰_ij log T_ij = (t - e) q_π(j)·l_j + e Σ_i q_i·l_j + t γ - ℓ_j. For one parent per column.
+        """
+        rows = self.right.shape[1]
+        t = 1 / (1 + (rows - 1) * math.exp(-gamma))
+        e = t * math.exp(-gamma)
+        with without_autocast(self.left):
+            expected = (t - e) * self.right.index_select(1, self.prior.rows) + e * self.right.sum(dim=1, keepdim=True)
+            products = shared_mean((expected * self.left).sum(dim=2))
+            return math.log(t) - (rows - 1) * e * gamma + self.normaliser() - products - t * self.gamma
+
+    def normaliser(self) -> Tensor:
+        """Mean over samples and columns of ℓ_j = logsumexp_i A_ij."""
+        return shared_mean(torch.logsumexp(logits(self.left, self.right, self.gamma, self.prior.flat), dim=1))
 
     def _small_step(self, log_p: Tensor) -> Tensor:
         """The plain formula, or log space if a sum underflows."""

@@ -40,7 +40,7 @@ class TransitionNetwork(nn.Module):
         down: go from coarse to fine: columns are coarse classes, rows finer ones, the prior is Sᵀ.
         form: how `low_rank` is computed; the others have one form.
         columns: how many columns the form `truncated` computes.
-        confused: whether the confusion terms will be needed.
+        confused: whether terms over all columns will be needed in training: confusion or drift.
     """
 
     parents: Tensor
@@ -111,10 +111,15 @@ class LowRank(TransitionNetwork):
         self.gamma = nn.Parameter(torch.tensor(float(gamma)))
         if self.form == "truncated" and self.down:
             raise ConfigError("the tree does not tell how a coarse class divides; truncated goes from fine to coarse only")
-        suited = automatic(self.rows, self.columns, most=self.most.most, confused=self.confused, down=self.down)
-        self.chosen = suited if self.form == "auto" else self.form
         self.edges = Prior.of(*self.pairs(), self.columns)
         self._left_out: Tensor | None = None  # over batches: sum of means, maximum, count
+
+    @property
+    def chosen(self) -> Form:
+        """The form in use. Confusion terms are needed in training alone."""
+        confused = self.confused and self.training
+        suited = automatic(self.rows, self.columns, most=self.most.most, confused=confused, down=self.down)
+        return suited if self.form == "auto" else self.form
 
     def forward(self, features: Tensor) -> Transition:
         """(B, d) features to one transition per sample."""
@@ -124,7 +129,7 @@ class LowRank(TransitionNetwork):
         if left is None:
             return TruncatedTransition(features, self.left, right, self.gamma, prior, self.most, self._note)
         if self.chosen == "tiled":
-            return TiledTransition(left, right, self.gamma, prior, self.confused)
+            return TiledTransition(left, right, self.gamma, prior, self.confused and self.training)
         return LowRankTransition(left, right, self.gamma, prior)
 
     def placed(self, device: torch.device) -> Prior:

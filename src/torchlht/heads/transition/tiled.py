@@ -59,6 +59,12 @@ class TiledTransition(LowRankTransition):
         assert self.terms is not None
         return self.terms[0 if kind == "entropy" else 1]
 
+    def normaliser(self) -> Tensor:
+        """Mean over samples and columns of ℓ_j, from KL(uniform ‖ T_·j) = ℓ_j - Σ_i A_ij / rows - log rows."""
+        rows, columns = self.right.shape[1], self.left.shape[1]
+        products = shared_mean((self.right.mean(dim=1) * self.left.mean(dim=1)).sum(dim=1))
+        return self.confusion("kl") + products + self.gamma * len(self.prior.rows) / (rows * columns) + math.log(rows)
+
 
 class TiledStep(torch.autograd.Function):
     """(B, rows) log(T p), and per sample the mean over columns of n_j and of KL(uniform ‖ T_·j); zeros if not needed."""

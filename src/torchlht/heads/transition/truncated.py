@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from torchlht.heads.transition.core import (
-    CONFUSION,
     TILE,
     LowRankStep,
     LowRankTransition,
@@ -147,16 +146,23 @@ class TruncatedTransition(Transition):
         return widened(found)
 
     def confusion(self, kind: Confusion) -> Tensor:
-        """The confusion term, estimated from columns drawn at random, the same for all samples of the batch."""
+        """The confusion term, estimated from columns drawn at random."""
+        return self.drawn().confusion(kind)
+
+    def drift(self, gamma: float) -> Tensor:
+        """See `LowRankTransition.drift`; estimated from columns drawn at random."""
+        return self.drawn().drift(gamma)
+
+    def drawn(self) -> LowRankTransition:
+        """A few columns drawn at random, the same for all samples of the batch."""
         rank, parents = self.right.shape[2], self.prior.rows
         drawn = torch.randperm(len(parents), device=parents.device)[:DRAWN]
         rows = (drawn.unsqueeze(1) * rank + torch.arange(rank, device=drawn.device)).flatten()  # of the layer
         bias = None if self.layer.bias is None else self.layer.bias[rows]
         with without_autocast(self.right):
             left = F.linear(self.features.to(self.layer.weight.dtype), F.embedding(rows, self.layer.weight), bias)
-            flat = parents[drawn] * len(drawn) + torch.arange(len(drawn), device=drawn.device)
-            made = logits(widened(left).view(-1, len(drawn), rank), self.right, self.gamma, flat)
-            return CONFUSION[kind](torch.log_softmax(made, dim=1))
+            prior = Prior.of(parents[drawn], torch.arange(len(drawn), device=drawn.device), len(drawn))
+            return LowRankTransition(widened(left).view(-1, len(drawn), rank), self.right, self.gamma, prior)
 
     def whole(self) -> LowRankTransition:
         """The same transition with all its columns, in tiles."""

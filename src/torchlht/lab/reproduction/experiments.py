@@ -280,7 +280,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                         "LHT_simplified (w/ Trainable Transition Matrices)",
                     ),
                     *added("multihead", "marginal", "lht-simplified", "lht-full"),
-                    *added("lht-paper:features=shared:confusion_weight=0", "lht-paper:gamma=6:confusion_weight=0"),
+                    *added("lht-paper:features=shared:confusion_weight=0", "lht-paper:gamma=6:confusion_weight=0:prior_weight=0"),
                     *OURS,
                 ),
                 R90,
