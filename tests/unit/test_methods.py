@@ -241,8 +241,8 @@ def test_full_labels_reach_every_parameter(name, options):
 
 @every_method
 def test_without_labels_only_the_confusion_term_teaches(name, options):
-    """And the violation term of hmcn, which is switched off here."""
-    off = {"violation_weight": 0.0} if "violation_weight" in method_options(name) else {}
+    """And the drift of lht and the violation term of hmcn, which are switched off here."""
+    off = {key: 0.0 for key in ("prior_weight", "violation_weight") if key in method_options(name)}
     method = make(name, **options, **off).eval()
     loss = method.loss(method(inputs(6)), torch.full((BATCH, len(TREE)), -1))
     loss.backward()
@@ -311,7 +311,7 @@ def test_some_see_fine_labels_alone(name):
 @every_method
 def test_a_sample_that_does_not_teach_changes_no_gradient(name, options):
     """What `learns_from` leaves out may be left out: under per_level_mean, without a term that needs no labels."""
-    off = {key: 0.0 for key in ("confusion_weight", "violation_weight") if key in method_options(name)}
+    off = {key: 0.0 for key in ("confusion_weight", "prior_weight", "violation_weight") if key in method_options(name)}
     method = make(name, **{**options, **off}).double().eval()
     labels = random_labels(TREE, np.random.default_rng(10), BATCH, 0.5)
     labels[:2] = paths(TREE, np.random.default_rng(10), 2)
@@ -753,6 +753,7 @@ def test_flat_has_no_choice_of_features():
                 "transition": "low_rank",
                 "rank": 2,
                 "gamma": 6.0,
+                "prior_weight": None,
                 "bias": True,
                 "confusion": "entropy",
                 "confusion_weight": 0.0,
@@ -862,3 +863,27 @@ def test_a_deep_copy_answers_the_same_and_is_independent(name, options):
     assert not torch.equal(before[0], twin(inputs(22)).log_probs[0])
     for a, b in zip(before, method(inputs(22)).log_probs, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("reduction", ["per_level_mean", "per_sample"])
+def test_the_drift_from_the_tree_is_added_with_its_weight(reduction):
+    labels = random_labels(TREE, np.random.default_rng(7), BATCH)
+    free, held = (make("lht", prior_weight=weight, reduction=reduction).double().eval() for weight in (0.0, 2.0))
+    prediction = free(inputs(7, torch.float64))
+    drifts = []
+    for level in range(len(TREE) - 1):
+        start = torch.softmax(6 * torch.tensor(TREE.matrix(level)).double(), dim=0)
+        drifts.append((start * (start / prediction.transition(level)).log()).sum(1).mean())
+    drift = sum(drifts) / (len(drifts) if reduction == "per_level_mean" else 1)
+    torch.testing.assert_close(held.loss(prediction, labels), free.loss(prediction, labels) + 2 * drift)
+
+
+def test_only_a_strong_prior_of_a_transition_per_image_is_held_by_default():
+    """So the published configuration is the paper's formula."""
+    weights = {name: make(name).prior_weight for name in ("lht", "lht-paper", "lht-simplified", "lht-full", "marginal")}
+    assert weights == {"lht": 10.0, "lht-paper": 0.0, "lht-simplified": 0.0, "lht-full": 0.0, "marginal": 0.0}
+    assert make("lht", gamma=1.0).prior_weight == 0
+    assert make("lht", gamma=1.0, prior_weight=3.0).prior_weight == 3
+    for wrong in ({"transition": "static"}, {"gamma": -1.0}):
+        with pytest.raises(ConfigError, match="a prior weight needs"):
+            make("lht", prior_weight=1.0, **wrong)

@@ -25,14 +25,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from torchlht import TrainArgs, evaluate, load, train
 from torchlht.answer.backbones import create_backbone
-from torchlht.answer.model import Model
+from torchlht.answer.model import Model, read_config
 from torchlht.data.batches import paper_preprocess
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError
 from torchlht.heads.method import Estimator, create_method, list_methods
 from torchlht.learn.fitting import best_epoch, make_optimizer
 from torchlht.learn.semi.propagation import with_ancestors
-from torchlht.learn.training import backbone_name, build, make_semi, open_run, origin, prepare, taught_samples
+from torchlht.learn.training import backbone_name, build, make_semi, open_run, origin, own_options, prepare, taught_samples
 from torchlht.measure.evaluation import run_inputs
 from trees import quick, random_hierarchy, random_labels
 
@@ -521,3 +521,14 @@ def test_training_that_diverges_says_so_and_keeps_no_weights(clip: float, tmp_pa
     with pytest.raises(DivergedError, match="in epoch 1: training diverged; try a lower lr than"):
         train(options(tmp_path / "a.npz", tmp_path / "run", option=weights, epochs=1, clip=clip, lr=1e20))
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_run_records_options_that_came_later_and_an_older_one_is_trained_on_as_it_was(
+    embeddings: Path, tmp_path: Path
+) -> None:
+    run = train(options(embeddings, tmp_path / "run", epochs=1))
+    config = read_config(run)
+    assert config["model"]["options"]["prior_weight"] == 10
+    assert own_options(config).option == TrainArgs.from_dict(config["train"]).option
+    del config["model"]["options"]["prior_weight"]
+    assert "prior_weight=0.0" in own_options(config).option

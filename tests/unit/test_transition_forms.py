@@ -159,6 +159,28 @@ def test_float32_gradients_agree_with_float64_at_ordinary_logits(form):
         assert (b.grad.double() - a.grad).norm() <= 1e-4 * norm + 1e-6, name  # some are exactly 0: a bias before a norm
 
 
+# ---- drift: how far a transition is from the tree -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.7, 6.0])
+def test_drift_is_the_divergence_from_the_softened_tree_in_every_form(gamma):
+    rng = np.random.default_rng(3)
+    tree = random_hierarchy(rng, (9, 4, 2))
+    left, right, weight, _, prior = parts(tree, rng, down=False)
+    start = torch.log_softmax(gamma * torch.tensor(tree.matrix(0)).double(), dim=0)
+    expected = (start.exp() * (start - dense(left, right, weight, prior))).sum(dim=1).mean()
+    for kind in (LowRankTransition, TiledTransition):
+        found = kind(left, right, weight, prior).drift(gamma)
+        torch.testing.assert_close(found, expected)
+        for a, b in zip(gradients(expected, left, right, weight), gradients(found, left, right, weight), strict=True):
+            torch.testing.assert_close(b, a)
+    still = LowRankTransition(left * 0, right * 0, weight * 0 + gamma, prior)
+    torch.testing.assert_close(still.drift(gamma), torch.zeros((), dtype=torch.float64))
+    net, transition, _ = truncated_step(tree, rng, Columns(2))  # 9 columns: all are drawn
+    whole = net.left(transition.features).view(4, 9, 2), transition.right, net.gamma, transition.prior
+    torch.testing.assert_close(transition.drift(gamma), LowRankTransition(*whole).drift(gamma))
+
+
 # ---- truncated: bounded, unbiased ----------------------------------------------------------------------------------
 
 
@@ -289,7 +311,7 @@ def test_large_trees_refuse_what_is_quadratic():
     with pytest.raises(ConfigError, match="how a coarse class divides"):
         create_transition("low_rank", 4, tree, 0, down=True, form="truncated")
     for wrong in ({"columns": 0}, {"tail": 1.5}):
-        with pytest.raises(ConfigError, match="at least 1 column"):
+        with pytest.raises(ConfigError, match="it must be"):
             create_method("lht", 4, tree, **wrong)
 
 

@@ -189,9 +189,14 @@ def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
 
 def own_options(config: dict[str, Any]) -> TrainArgs:
     """The options a run was started with, from its config; those of its method that came later are what they were before."""
-    args, recorded = TrainArgs.from_dict(config["train"]), config["model"]["options"]
-    later = {name: value for name, value in find_method(args.method).cls.before.items() if name not in recorded}
-    return dataclasses.replace(args, option=(*pairs(later), *args.option))
+    args = TrainArgs.from_dict(config["train"])
+    return dataclasses.replace(args, option=(*later_options(config), *args.option))
+
+
+def later_options(config: dict[str, Any]) -> list[str]:
+    """Options of its method that came after a run was made, with what they were then, as NAME=VALUE."""
+    before, recorded = find_method(config["model"]["method"]).cls.before, config["model"]["options"]
+    return pairs({name: value for name, value in before.items() if name not in recorded})
 
 
 def origin(args: TrainArgs, recipe: Recipe, launch: str | None) -> dict[str, Any]:

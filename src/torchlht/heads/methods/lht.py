@@ -7,9 +7,9 @@
 Cross-entropy at every known level trains all of it end to end, so a coarse label moves the fine classifier: the gradient of
 level k's loss in the fine logit z_j is (1 - t_j / pᵏ_y) p¹_j, with t the row y of Tᵏ…T².
 
-That holds only while T leaves the label to p¹. A transition per image can learn the coarse labels by heart, past the classifier:
-with few classes that look alike it put a third of the mass off the tree and lost 4 points at the finest level. So the default
-holds T near the tree, by λ₀ KL(softmax(γ₀ S) ‖ T); see `benchmarks/small_trees.md`.
+That holds only while T leaves the label to p¹. A transition per image can learn the coarse labels by heart, past the
+classifier: with few classes that look alike it put a third of the mass off the tree and lost 4 points at the finest level.
+So the default holds T near the tree, by λ₀ KL(softmax(γ₀ S) ‖ T); see `benchmarks/small_trees.md`.
 """
 
 from __future__ import annotations

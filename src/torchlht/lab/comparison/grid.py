@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from torchlht import console
-from torchlht.answer.model import CONFIG, WEIGHTS, Run, read_metrics
+from torchlht.answer.model import CONFIG, WEIGHTS, Run, read_config, read_metrics
 from torchlht.errors import DivergedError, RunError
 from torchlht.files import claimed, write_yaml
 from torchlht.lab.comparison.contenders import (
@@ -37,7 +37,7 @@ from torchlht.lab.comparison.contenders import (
 from torchlht.lab.comparison.results import Comparison, draw_accuracy, write_results
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import TrainArgs
-from torchlht.learn.training import prepare, train, warm_features
+from torchlht.learn.training import later_options, prepare, train, warm_features
 
 SETTINGS = "compare.yaml"
 
@@ -150,7 +150,7 @@ def cell_options(
         mask=mask,
         out=out,
         method=contender.method,
-        option=(*contender.option, *candidate.option),
+        option=(*as_it_began(args, contender), *contender.option, *candidate.option),
         seed=seed,
         quiet=True,
         track=False,
@@ -159,6 +159,13 @@ def cell_options(
     if lr is None or candidate.lr_factor == 1:
         return options
     return dataclasses.replace(options, lr=lr * candidate.lr_factor)
+
+
+def as_it_began(args: CompareArgs, contender: Contender) -> list[str]:
+    """Options that came after the first runs of a contender here, with what they were, so that all its runs are alike."""
+    names = (run_name(contender.label, ratio, seed) for seed in args.seed_list() for ratio in args.masks())
+    first = next((run for name in names if ((run := args.out / "runs" / name) / CONFIG).is_file()), None)
+    return [] if first is None else later_options(read_config(first))
 
 
 def judge(trial_cells: Sequence[Cell]) -> list[Trial]:
