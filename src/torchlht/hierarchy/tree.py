@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,9 @@ class Hierarchy:
         parents: Sequence[Sequence[int] | Ints],
         source: str = "hierarchy",
     ) -> None:
-        self.levels = tuple(levels)
-        self.classes = tuple(tuple(names) for names in classes)
-        self.parents = tuple(np.asarray(p, dtype=np.int64) for p in parents)
+        self.levels = _names(levels, source)
+        self.classes = tuple(_names(names, source) for names in classes)
+        self.parents = tuple(_numbers(p, source) for p in parents)
         faults = self._faults()
         if faults:
             raise HierarchyError(source, faults)
@@ -70,13 +70,15 @@ class Hierarchy:
             levels: names of the K levels, fine first.
             classes: names of the classes of each level, fine first; needed when there is a single level.
         """
+        arrays = _listed(parents, "parents", "from_parents", lambda p: _numbers(p, "from_parents"))
         if classes is None:
-            if not parents:
+            if not arrays:
                 raise HierarchyError("from_parents", [Fault("", "no levels: pass parents, or classes for a single level")])
-            tops = [len(p) for p in parents] + [int(np.max(np.asarray(parents[-1]), initial=-1)) + 1]
-            classes = [[str(i) for i in range(n)] for n in tops]
+            tops = [p.size for p in arrays] + [int(arrays[-1].max(initial=-1)) + 1]
+            classes = [[str(i) for i in range(min(n, CLASSES + 1))] for n in tops]
         names = levels if levels is not None else default_levels(len(classes))[::-1]
-        return cls(levels=names, classes=classes, parents=parents, source="from_parents")
+        lists = _listed(classes, "classes", "from_parents", lambda names: _names(names, "from_parents"))
+        return cls(levels=names, classes=lists, parents=arrays, source="from_parents")
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[str | None]], levels: Sequence[str]) -> Hierarchy:
@@ -209,7 +211,7 @@ class Hierarchy:
         Raises:
             DataError: when a label contradicts the tree, with its row.
         """
-        filled = np.array(labels, dtype=np.int64)
+        filled = self._checked_labels(labels, where)
         for k, parents in enumerate(self.parents):
             implied = np.append(parents, -1)[np.maximum(filled[:, k], -1)]  # there may be no classes at all
             wrong = np.flatnonzero((implied >= 0) & (filled[:, k + 1] >= 0) & (implied != filled[:, k + 1]))
@@ -217,6 +219,21 @@ class Hierarchy:
                 raise DataError(self._contradiction(filled, k, wrong, where))
             filled[:, k + 1] = np.where(implied >= 0, implied, filled[:, k + 1])
         return filled
+
+    def _checked_labels(self, labels: Ints, where: Callable[[int], str]) -> Ints:
+        """A copy of the labels. Raises DataError unless they are whole numbers (N, K), each -1 or a class of its level."""
+        given = np.asarray(labels)
+        if given.shape[1:] != (len(self),) or (given.size and given.dtype.kind not in "iu"):
+            raise DataError(
+                f"labels are {given.dtype} {given.shape}; expected whole numbers (samples, {len(self)}), fine first"
+            )
+        wrong = np.argwhere((given < -1) | (given >= np.array(self.sizes)))
+        if len(wrong):
+            row, k = (int(i) for i in wrong[0])
+            raise DataError(
+                f"{where(row)}: label {given[row, k]} of {self.levels[k]}; classes are 0…{self.sizes[k] - 1}, -1 unknown"
+            )
+        return given.astype(np.int64)
 
     def _contradiction(self, labels: Ints, k: int, wrong: Ints, where: Callable[[int], str]) -> str:
         row = int(wrong[0])
@@ -255,6 +272,37 @@ class Hierarchy:
 
     def __hash__(self) -> int:
         return hash((self.levels, self.classes))
+
+
+T = TypeVar("T")
+
+
+def _listed(values: Any, what: str, source: str, read: Callable[[Any], T]) -> list[T]:
+    """Each of a list of values, as `read` reads it."""
+    if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
+        raise HierarchyError(source, [Fault("", f"{what} are {type(values).__name__}; pass a list for each level, fine first")])
+    return [read(value) for value in values]
+
+
+def _numbers(values: Any, source: str) -> Ints:
+    """Whole numbers as an array of their own."""
+    try:
+        found = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        found = np.empty((0, 0))
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise HierarchyError(
+            source, [Fault("", f"parents are whole numbers, one for each class of a level; got {str(values)[:60]}")]
+        )
+    return np.array(found, dtype=np.int64)
+
+
+def _names(values: Any, source: str) -> tuple[str, ...]:
+    """Names as a tuple."""
+    found = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | bytes) else (None,)
+    if not all(isinstance(name, str) for name in found):
+        raise HierarchyError(source, [Fault("", f"names are a list of texts; got {str(values)[:60]}")])
+    return found
 
 
 def default_levels(depth: int) -> list[str]:
