@@ -10,17 +10,21 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import inspect
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, BinaryIO, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
 
 from torchlht.errors import ConfigError, DataError, LHTError, suggestion
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 TEXT_BYTES = 2**30
@@ -39,6 +43,7 @@ Many = Annotated[int, msgspec.Meta(ge=0, le=10**9, description="it must not be n
 Parallel = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be at least 1, and at most 1024")]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=1024, description="it must not be negative, and at most 1024")]
 Side = Annotated[int, msgspec.Meta(ge=8, le=4096, description="it must be from 8 to 4096 pixels")]
+Breadth = Annotated[int, msgspec.Meta(ge=1, le=10**6, description="it must be from 1 to 1000000")]
 Rank = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be from 1 to 1024")]
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**16, description="it must be from 1 to 65536")]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="it must be a share from 0 to below 1")]
@@ -75,38 +80,67 @@ def fitting(name: str, value: Any, hint: Any) -> Any:
     plain = value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
     if isinstance(plain, str | Path) and "\0" in str(plain):
         raise ConfigError(f"`{name}` holds a NUL character: remove it")
-    try:
-        return msgspec.convert(plain, hint, dec_hook=_from_text)
-    except (msgspec.ValidationError, UnicodeEncodeError):
-        raise ConfigError(_refusal(name, value, hint)) from None
+    for part in _parts(hint):
+        try:
+            return _as(part, plain)
+        except (msgspec.ValidationError, UnicodeEncodeError):
+            continue
+    raise ConfigError(_refusal(name, value, hint))
 
 
-def _from_text(kind: type[Any], value: Any) -> Any:
-    if kind is Path and isinstance(value, str | Path):
+def _as(kind: Any, value: Any) -> Any:
+    """A value as one type wants it. Raises ValidationError when it does not fit; types without a check take anything."""
+    if get_origin(kind) in (Annotated, Literal, tuple, list) or kind in (bool, int, float):
+        return msgspec.convert(value, kind, dec_hook=_from_text)
+    if kind is Path and isinstance(value, str):
         return Path(value)
-    raise msgspec.ValidationError("not a path")
+    if get_origin(kind) is None and isinstance(kind, type) and kind is not Any and not isinstance(value, kind):
+        raise msgspec.ValidationError
+    return value
+
+
+def _from_text(kind: Any, value: Any) -> Any:
+    """For msgspec: a value of a type that it does not know."""
+    return _as(kind, value)
 
 
 def _refusal(name: str, value: Any, hint: Any) -> str:
     """What an option of this type takes: it must be at least 1; it takes a whole number; did you mean adamw?"""
     parts = [part for part in _parts(hint) if part is not type(None)]
-    for part in parts:
-        if get_origin(part) is Literal:
-            return f"unknown `{name}` {value!r}: {suggestion(str(value), get_args(part))}"
-        kind, rules = (get_args(part)[0], get_args(part)[1:]) if get_origin(part) is Annotated else (part, ())
-        kind = get_origin(kind) or kind
-        of_kind = isinstance(value, kind) or (kind is float and isinstance(value, int))
-        if of_kind and (said := [r.description for r in rules if isinstance(r, msgspec.Meta) and r.description]):
-            return f"`{name}` is {value!r}: {said[0]}"
     kinds = [get_args(part)[0] if get_origin(part) is Annotated else get_origin(part) or part for part in parts]
-    return f"`{name}` is {value!r}: it takes {' or '.join(WORDS.get(kind, 'another type') for kind in kinds)}"
+    shown = textwrap.shorten(repr(value), 200, placeholder="…")
+    for part, kind in zip(parts, kinds, strict=True):
+        if kind is Literal:
+            return f"unknown `{name}` {shown}: {suggestion(str(value), get_args(part))}"
+        rules = [rule for rule in get_args(part)[1:] if isinstance(rule, msgspec.Meta) and rule.description]
+        if rules and (isinstance(value, kind) or (kind is float and isinstance(value, int))):
+            return f"`{name}` is {shown}: {rules[0].description}"
+    return f"`{name}` is {shown}: it takes {' or '.join(WORDS.get(kind, f'a {kind.__name__}') for kind in kinds)}"
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
     """The members of a union; of any other type, itself."""
-    if get_origin(hint) in (Annotated, Literal, tuple) or not get_args(hint):
-        return (hint,)
-    return get_args(hint)
+    if get_origin(hint) is Annotated and not any(isinstance(mark, msgspec.Meta) for mark in hint.__metadata__):
+        return _parts(hint.__origin__)  # a mark that has nothing to do with values
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def entrance(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: what a public function is called with is checked against its type hints.
+
+    Texts, paths, numbers, words and objects of one class are checked; what is more general is left to the function.
+    """
+    signature, hints = inspect.signature(function), functools.cache(lambda: get_type_hints(function, include_extras=True))
+
+    @functools.wraps(function)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        bound = signature.bind(*values, **named)
+        for name, value in bound.arguments.items():
+            if name in hints():
+                bound.arguments[name] = fitting(name, value, hints()[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return call
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from torchlht.answer.table import Answers
 from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
 from torchlht.data.inputs import feature_rows, pictures_of
 from torchlht.data.pictures import Picture, Problem
+from torchlht.doors import Count, entrance
 from torchlht.errors import DataError, RunError
 from torchlht.files import content, csv_text, replacing, write_json, write_text, write_yaml
 from torchlht.heads.method import Method, create_method
@@ -83,15 +84,16 @@ class Predictor(ABC):
     def look(self, x: Tensor) -> Prediction:
         """Uncalibrated probabilities of a prepared batch, without gradients."""
 
+    @entrance
     def predict(
         self,
         inputs: Inputs,
         *,
-        top: int = 5,
+        top: Count = 5,
         rule: str | None = None,
         only: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        batch_size: int = 64,
+        batch_size: Count = 64,
         unreadable: list[Problem] | None = None,
     ) -> Answers:
         """Named labels with probabilities at every level, calibrated if the model is.
@@ -249,6 +251,7 @@ class Model(nn.Module, Predictor):
             self.calibration.write(folder, self.hierarchy)
 
     @classmethod
+    @entrance
     def from_pretrained(cls, source: str | Path, *, calibrated: bool = True) -> Model:
         """A model from a local directory (a run is one) or from the Hugging Face hub by its id, ready to predict.
 

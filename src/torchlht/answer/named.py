@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
+from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import sum_children
@@ -153,6 +154,7 @@ class Named:
         """The answer at each level by the level's name, coarse → fine: {"order": "Songbirds", "family": "Finches"}."""
         return {answer.level: answer.label for answer in self.levels}
 
+    @entrance
     def answer(self, *, confidence: float | None = None, risk: float | None = None, strict: bool = False) -> Answer:
         """The deepest answer that is sure enough; without arguments, the finest one.
 

@@ -13,13 +13,14 @@ from fractions import Fraction
 from math import ceil, floor
 from operator import attrgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.doubts import is_placeholder
 from torchlht.data.pictures import Picture, Problem, as_place, as_url, content_digest, find_problems, write_problems
+from torchlht.doors import Count, Many, Seed, WholeShare, entrance, fitting
 from torchlht.errors import ConfigError, DataError, Fault, HierarchyError
 from torchlht.files import cache_dir
 from torchlht.hierarchy.reading import Row, build, pass_through
@@ -324,19 +325,15 @@ class Mask:
         seed: chooses the samples.
     """
 
-    ratio: float = 0.0
-    levels: int = 1
+    ratio: WholeShare = 0.0
+    levels: Count = 1
     rounding: Rounding = "nominal"
-    minimum: int = 1
-    seed: int = 0
+    minimum: Many = 1
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ratio <= 1:
-            raise ConfigError(f"`mask` is {self.ratio}: it must be a share of fine labels to hide, from 0 to 1")
-        if self.levels < 1:
-            raise ConfigError(f"`mask_levels` is {self.levels}: hide at least 1 level")
-        if self.minimum < 0:
-            raise ConfigError(f"`mask_minimum` is {self.minimum}: it must not be negative")
+        for name, hint in get_type_hints(Mask, include_extras=True).items():
+            fitting("mask" if name == "ratio" else f"mask_{name}", getattr(self, name), hint)
 
     def kept_of(self, n: int) -> int:
         """How many of n samples of a class keep their fine label."""
@@ -370,6 +367,7 @@ class Mask:
 Known = Callable[[], tuple[Path, Path | None]]  # returns the place of the data and the file of its tree, if any
 
 
+@entrance
 def read_data(
     source: str | Path,
     *,

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchlht.doors import Share, fitting
+from torchlht.doors import Breadth, Share, entrance, fitting
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction, masked_cross_entropy, own_choice
 from torchlht.heads.transition.core import widened
@@ -186,7 +186,8 @@ class Method(nn.Module):
             fitting(name, options[name], hints[name])
         return super().__new__(cls)
 
-    def __init__(self, in_features: int, hierarchy: Hierarchy, *, reduction: Reduction = "per_level_mean") -> None:
+    @entrance
+    def __init__(self, in_features: Breadth, hierarchy: Hierarchy, *, reduction: Reduction = "per_level_mean") -> None:
         super().__init__()
         self.in_features, self.hierarchy = in_features, hierarchy
         self.reduction: Reduction = reduction
@@ -429,6 +430,7 @@ def parse_options(name: str, pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+@entrance
 def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: Any) -> Method:
     """A method by name, e.g. `create_method("lht", 2048, tree, gamma=6.0)`."""
     for option in options:

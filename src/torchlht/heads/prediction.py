@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchlht.doors import entrance
 from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.transition.core import Transition, sum_children
 from torchlht.hierarchy.tree import Hierarchy
@@ -124,6 +125,7 @@ def find_rule(name: str) -> Rule:
     return RULES[name]
 
 
+@entrance
 def decide(prediction: Prediction, hierarchy: Hierarchy, rule: str = "own") -> Prediction:
     """The prediction with answers chosen by a rule. Raises ConfigError if the rule is unknown."""
     found = find_rule(rule)

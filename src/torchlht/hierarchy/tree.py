@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from torchlht.doors import entrance
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
 from torchlht.files import write_text
 from torchlht.hierarchy.reading import CLASSES, FORMAT, LEVELS, Row, Spec, build, narrower, read_tree, spec_of
@@ -92,6 +93,7 @@ class Hierarchy:
         return cls(**spec._asdict(), source="paths")
 
     @classmethod
+    @entrance
     def read(cls, path: str | Path, levels: Sequence[str] | None = None) -> Hierarchy:
         """From a file or folder: CSV/TSV, nested JSON or YAML, our own `hierarchy.json`, or a tree of folders.
 
@@ -108,6 +110,7 @@ class Hierarchy:
         return cls(**read_tree(Path(path), levels)._asdict(), source=str(path))
 
     @classmethod
+    @entrance
     def from_dict(cls, values: dict[str, Any], source: str = "hierarchy") -> Hierarchy:
         """The inverse of `to_dict`. Raises KeyError or TypeError when something is missing."""
         return cls(**spec_of(values)._asdict(), source=source)

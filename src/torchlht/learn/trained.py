@@ -11,6 +11,7 @@ from typing import Any
 
 from torchlht.answer.model import Inputs, Model, load, read_metrics
 from torchlht.answer.table import Answers
+from torchlht.doors import entrance
 from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.method import options_of
 from torchlht.learn import training
@@ -78,6 +79,7 @@ class Trained(os.PathLike[str]):
         return getattr(self.path, name)
 
 
+@entrance
 def train(data: str | Path | TrainArgs = "", **options: Any) -> Trained:
     """Train, measure on the test samples and save everything in a run directory.
 

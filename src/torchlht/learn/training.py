@@ -40,6 +40,7 @@ from torchlht.data.samples import (
     short_name,
     with_split,
 )
+from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
@@ -428,6 +429,7 @@ def finish(
 # ---- calibrate: on validation samples, on other data, or on a run's own training samples by turns --------------------
 
 
+@entrance
 def calibrate(
     run: str | Path,
     data: str | Path | None = None,

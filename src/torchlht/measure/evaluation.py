@@ -24,6 +24,7 @@ from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, s
 from torchlht.data.options import DataArgs, TreeArgs
 from torchlht.data.pictures import as_place
 from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, source_of, with_prior, with_split
+from torchlht.doors import entrance
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
 from torchlht.heads.prediction import answer_by, decide
@@ -159,6 +160,7 @@ def measure(
     return found
 
 
+@entrance
 def evaluate(
     run: str | Path,
     data: str | Path | None = None,

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
+from torchlht.doors import entrance
 from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
@@ -523,6 +524,7 @@ class HierarchyMetrics(nn.Module):
     >>> metrics.compute()["mean_accuracy"]
     """
 
+    @entrance
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
         self.hierarchy, self.specs = hierarchy, [spec for spec in specs() if spec.by]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from torchlht.doors import entrance
 from torchlht.errors import ConfigError
 from torchlht.files import replacing, write_text
 from torchlht.show.figures.attributes import read_class_attributes
@@ -85,6 +86,7 @@ class Report:
     seconds: float
 
 
+@entrance
 def report(
     run: str | Path,
     *,

@@ -16,6 +16,7 @@ from torchlht.answer.calibration import kinds_of
 from torchlht.answer.exported.read import FILE, FORMAT, INPUT, KEY, Exported, OnnxModel, TorchProgram, first_line, quietly
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted, wanted
+from torchlht.doors import entrance
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.files import replacing
 from torchlht.heads.prediction import Prediction, decide
@@ -36,6 +37,7 @@ class Written(NamedTuple):
     difference: float
 
 
+@entrance
 def export(
     run: str | Path,
     out: str | Path,

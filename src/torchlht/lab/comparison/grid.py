@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from torchlht import console
+from torchlht.doors import entrance
 from torchlht.answer.model import CONFIG, WEIGHTS, Run, read_config, read_metrics
 from torchlht.errors import DivergedError, RunError
 from torchlht.files import claimed, write_yaml
@@ -60,6 +61,7 @@ class Cell:
         return Run(self.args.out)
 
 
+@entrance
 def compare(args: CompareArgs) -> Comparison:
     """Train every unfinished cell, then write results.csv, table.md and accuracy.png; returns all results.
 
