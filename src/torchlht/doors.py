@@ -134,7 +134,10 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*values: P.args, **named: P.kwargs) -> T:
-        bound = signature.bind(*values, **named)
+        try:
+            bound = signature.bind(*values, **named)
+        except TypeError:
+            return function(*values, **named)  # Python says what is wrong with the call, with the function's name
         for name, value in bound.arguments.items():
             if name in hints():
                 bound.arguments[name] = fitting(name, value, hints()[name])

@@ -237,9 +237,7 @@ def test_files_that_are_something_else(
 
 def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(
-        MissingExtraError, match=r"reading .*a.onnx needs an optional package: pip install 'torchlht\[export\]'"
-    ):
+    with pytest.raises(MissingExtraError, match=r"reading .*a.onnx needs an optional package: .*pip install .*\[export\]"):
         read_exported(tmp_path / "a.onnx")
     with pytest.raises(MissingExtraError, match="exporting to ONNX needs"):
         export(tmp_path, tmp_path / "a.onnx")

@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -149,6 +149,9 @@ class Predictor(ABC):
             if x.dim() != 2 or x.shape[1] != self.in_features:
                 raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {self.in_features})")
             return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
+        if not isinstance(inputs, str | Path | Picture | Image.Image | Iterable):
+            takes = "features: an (N, d) array" if self.preprocess is None else "pictures: paths or PIL images"
+            raise DataError(f"this model takes {takes}; got {type(inputs).__name__}")
         several: list[Any] = [inputs] if isinstance(inputs, str | Path | Picture | Image.Image) else list(inputs)
         if self.preprocess is None:
             if not several or not all(isinstance(one, str | Path) for one in several):

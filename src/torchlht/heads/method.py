@@ -140,6 +140,32 @@ def start_rare(layer: nn.Linear, sizes: Sequence[int]) -> None:
         layer.bias.copy_(torch.cat([torch.full((size,), -math.log(max(size - 1, 1))) for size in sizes]))
 
 
+def check_labels(labels: Tensor, hierarchy: Hierarchy, batch: int) -> None:
+    """Raise DataError unless labels are whole numbers (batch, K), fine first, each -1 or a class of its level."""
+    sizes = hierarchy.sizes
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise DataError(f"labels are {kind}; they must be a tensor of whole numbers: of classes, or -1 for unknown")
+    if labels.shape != (batch, len(sizes)):
+        wanted = f"({batch}, {len(sizes)}): a row per sample, a column per level"
+        raise DataError(f"labels are {tuple(labels.shape)}, expected {wanted}")
+    wrong = (labels < -1) | (labels >= labels.new_tensor(sizes, dtype=torch.long))
+    if wrong.any():
+        row, k = torch.nonzero(wrong)[0].tolist()
+        known = f"{hierarchy.levels[k]} has the classes 0 to {sizes[k] - 1}, or -1 for unknown"
+        raise DataError(f"label {labels[row, k].item()} of sample {row}: {known}")
+
+
+def check_features(method: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Raise DataError unless a method is called with features (B, in_features). Runs before every `forward`."""
+    assert isinstance(method, Method)
+    x, wanted = inputs[0], f"a tensor of numbers (batch, {method.in_features})"
+    if not isinstance(x, Tensor):
+        raise DataError(f"features are {type(x).__name__}; pass {wanted}")
+    if not x.is_floating_point() or x.dim() != 2 or x.shape[1] != method.in_features:
+        raise DataError(f"features are {x.dtype} {tuple(x.shape)}; pass {wanted}")
+
+
 Loss = Callable[["Method", Prediction, Tensor], Tensor]
 
 
@@ -148,15 +174,7 @@ def of_known_labels(loss: Loss) -> Loss:
 
     @functools.wraps(loss)
     def checked(method: Method, prediction: Prediction, labels: Tensor) -> Tensor:
-        sizes = method.hierarchy.sizes
-        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-            raise DataError(f"labels are {labels.dtype}; they must be whole numbers: of classes, or -1 for unknown")
-        if labels.dim() == 2 and labels.shape[1] == len(sizes):
-            wrong = (labels < -1) | (labels >= labels.new_tensor(sizes, dtype=torch.long))
-            if wrong.any():
-                row, k = torch.nonzero(wrong)[0].tolist()
-                level = f"{method.hierarchy.levels[k]} has the classes 0 to {sizes[k] - 1}, or -1 for unknown"
-                raise DataError(f"label {labels[row, k].item()} of sample {row}: {level}")
+        check_labels(labels, method.hierarchy, len(prediction.log_probs[0]))
         return loss(method, prediction, labels)
 
     return checked
@@ -191,6 +209,7 @@ class Method(nn.Module):
         super().__init__()
         self.in_features, self.hierarchy = in_features, hierarchy
         self.reduction: Reduction = reduction
+        self.register_forward_pre_hook(check_features)
         for k, parents in enumerate(hierarchy.parents):
             self.register_buffer(f"parents_{k}", torch.from_numpy(parents.copy()), persistent=False)
 
@@ -442,6 +461,7 @@ def create_method(name: str, in_features: int, hierarchy: Hierarchy, **options: 
     return method
 
 
+@entrance
 def regularise(method: Method, *, input_dropout: Share = 0.0, cosine: bool = False) -> None:
     """Options of every method that is trained by steps.
 
@@ -450,7 +470,6 @@ def regularise(method: Method, *, input_dropout: Share = 0.0, cosine: bool = Fal
         input_dropout: share of the features dropped in training, from 0 to below 1.
         cosine: classify by the cosine between features and class weights, times a learned scale.
     """
-    fitting("input_dropout", input_dropout, Share)
     classifiers = [module for module in method.modules() if isinstance(module, Classifier)]
     if input_dropout and not method.can_drop:
         raise ConfigError(f"method {method.name} has no neck for input dropout; leave input_dropout at 0")

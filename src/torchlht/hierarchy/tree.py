@@ -77,8 +77,8 @@ class Hierarchy:
                 raise HierarchyError("from_parents", [Fault("", "no levels: pass parents, or classes for a single level")])
             tops = [p.size for p in arrays] + [int(arrays[-1].max(initial=-1)) + 1]
             classes = [[str(i) for i in range(min(n, CLASSES + 1))] for n in tops]
-        names = levels if levels is not None else default_levels(len(classes))[::-1]
         lists = _listed(classes, "classes", "from_parents", lambda names: _names(names, "from_parents"))
+        names = levels if levels is not None else default_levels(len(lists))[::-1]
         return cls(levels=names, classes=lists, parents=arrays, source="from_parents")
 
     @classmethod

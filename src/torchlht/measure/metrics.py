@@ -23,6 +23,7 @@ from torchmetrics.utilities.data import dim_zero_cat
 
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError
+from torchlht.heads.method import check_labels
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -543,8 +544,10 @@ class HierarchyMetrics(nn.Module):
         levels = [one for found in self.at_level for one in found.values()]
         self._all = nn.ModuleList([*self.counts, *levels, *self.run])  # so that .to(device) reaches them
 
+    @entrance
     def update(self, prediction: Prediction, labels: Tensor) -> None:
         """Add a batch. `labels` are (B, K), fine first, -1 where unknown."""
+        check_labels(labels, self.hierarchy, len(prediction.log_probs[0]))
         batch = Batch(prediction, labels)
         for one in self.run:
             count_in(one, batch)

@@ -79,7 +79,7 @@ class Given(nn.Module):
 
 def from_logits(method: CHMCNN, logits: Tensor) -> ConstrainedPrediction:
     """The prediction for given logits (B, n) of all nodes."""
-    method.neck, method.head = Given(), nn.Identity()
+    method.neck, method.head, method.in_features = Given(), nn.Identity(), logits.shape[1]
     return method(logits)
 
 
