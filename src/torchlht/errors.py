@@ -122,5 +122,5 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The question after a misspelt name, such as "did you mean multihead?"; empty when no name is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word[:100], list(known)[:10_000], n=1)  # more would take minutes
     return f"did you mean {near[0]}?" if near else ""

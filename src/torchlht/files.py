@@ -191,12 +191,16 @@ def _is_number(text: str) -> bool:
 
 
 def noted(note: Path, kind: Any, make: Callable[[], T], *, keep: bool = True) -> T:
-    """What a note in the cache says. If there is none, or it is damaged, it is made, and written unless `keep` is false."""
+    """What a note in the cache says. If there is none, or it is damaged, it is made, and written unless `keep` is false.
+
+    A cache that cannot be written, on a full or read-only disk, costs time the next time and nothing else.
+    """
     with suppress(OSError, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
         return cast(T, msgspec.json.decode(note.read_bytes(), type=kind))
     made = make()
     if keep:
-        write_json(note, msgspec.to_builtins(made), indent=None)
+        with suppress(OSError):
+            write_json(note, msgspec.to_builtins(made), indent=None)
     return made
 
 

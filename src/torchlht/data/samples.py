@@ -102,10 +102,14 @@ def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem
     problems = find_problems(samples.images)
     if problems and on_error != "skip":
         listed = cache_dir() / "problems.csv"
-        write_problems(listed, problems)
+        try:
+            write_problems(listed, problems)
+            more = f"all are listed in {listed}: "
+        except OSError:
+            more = "lht data preview lists more: "
         raise DataError(
             f"{samples.name}: {len(problems)} of {len(samples)} pictures cannot be read, the first is {problems[0].path} "
-            f"({problems[0].reason}); all are listed in {listed}: repair or remove them, or pass `on_error=skip`"
+            f"({problems[0].reason}); {more}repair or remove them, or pass `on_error=skip`"
         )
     bad = {problem.path for problem in problems}
     keep = np.array([i for i, picture in enumerate(samples.images) if str(picture) not in bad], dtype=np.int64)
@@ -183,7 +187,8 @@ def to_stand_ins(tree: Hierarchy, labels: Ints) -> Ints:
         only = np.bincount(parents, minlength=tree.sizes[k]) == 1
         below = np.full(tree.sizes[k], -1)
         below[parents] = np.arange(len(parents))
-        stand_in = np.array([only[i] and tree.classes[k - 1][below[i]].endswith(ends) for i in range(tree.sizes[k])])
+        stands = [only[i] and tree.classes[k - 1][below[i]].endswith(ends) for i in range(tree.sizes[k])]
+        stand_in = np.array(stands, dtype=bool)  # there may be no classes at all
         rows = np.flatnonzero((found[:, k] >= 0) & (found[:, :k] < 0).all(axis=1))
         rows = rows[stand_in[found[rows, k]]]
         found[rows, k - 1] = below[found[rows, k]]

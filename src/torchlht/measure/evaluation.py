@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from torchlht import console
 from torchlht.answer.asking import BATCH, ask, device_of, find_device, in_batches, over
 from torchlht.answer.backbones import Backbone
 from torchlht.answer.calibration import Calibration
@@ -24,7 +25,7 @@ from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, s
 from torchlht.data.options import DataArgs, TreeArgs
 from torchlht.data.pictures import as_place
 from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, source_of, with_prior, with_split
-from torchlht.doors import entrance
+from torchlht.doors import entrance, sentence
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
 from torchlht.heads.prediction import answer_by, decide
@@ -61,8 +62,11 @@ def frozen_features(
     data.in_memory = False  # each picture is read once
     order = set_batches(data, 16, seed=0, epoch=0) if data.streamed else None
     features = features_of(backbone.to(device), data, batches=order, workers=workers, progress=progress)
-    with replacing(path) as beside, beside.open("wb") as file:
-        np.save(file, features, allow_pickle=False)
+    try:
+        with replacing(path) as beside, beside.open("wb") as file:
+            np.save(file, features, allow_pickle=False)
+    except OSError as fault:
+        console.note(f"features are not kept for the next time: {sentence(fault)}", quiet=False)
     return features
 
 

@@ -45,7 +45,7 @@ from torchlht.data.samples import SPLIT_NAMES, Ints, Samples, Source, label_of, 
 from torchlht.doors import from_json
 from torchlht.errors import DataError
 from torchlht.files import cache_dir, noted
-from torchlht.hierarchy.reading import Row, subfolders
+from torchlht.hierarchy.reading import LEVELS, Row, subfolders
 from torchlht.hierarchy.tree import Hierarchy
 
 FORMAT = "torchlht-shards-1"
@@ -118,7 +118,7 @@ class Index(msgspec.Struct):
 class About(msgspec.Struct):
     """The content of KEY.json; other fields are ignored."""
 
-    labels: Annotated[dict[str, str | None], msgspec.Meta(min_length=1)]
+    labels: Annotated[dict[str, str | None], msgspec.Meta(min_length=1, max_length=LEVELS)]
     split: str | None = None
     key: str | None = None
     number: Number = -1
