@@ -69,6 +69,7 @@ def test_the_page_says_what_it_is_about(made: Path) -> None:
     assert re.findall(r'<section id="([\w-]+)"', text) == SECTIONS
     assert "On 30 test pictures, lht names the right family in" in text
     assert "Against flat (flat), lht is at family" in text
+    assert re.search(r"species [+-][\d.]+ ± [\d.]+ \(n = 30\) points; ± is a 95 % interval that counts which samples", text)
     assert "&lt;b&gt;Puffin&lt;/b&gt;" in text
     assert "<b>" not in text
     assert "calibrated on the val part of its own data" in text

@@ -256,6 +256,12 @@ def test_ours_stand_beside_the_papers() -> None:
     assert list(table_rows(FIGURES))[3] == ["R=90", "lht", "–", "43.0 ± 1.4"]
 
 
+def test_the_number_of_test_samples_stands_beside_the_figures() -> None:
+    counted = [dataclasses.replace(one, samples=" (n = 51)") for one in FIGURES]
+    for figures, told in ((counted, "In percent on test samples: species (n = 51); mean"), (FIGURES, "on test samples; mean")):
+        assert told in document(find_experiment("cub-main"), figures, how="", command="", pictures=())
+
+
 def test_orders_are_compared_and_gains_computed() -> None:
     [line] = order_lines(FIGURES)
     assert line == "R=90: the paper LHT > FGoN > HD-CNN; here FGoN > LHT > HD-CNN (Kendall's τ 0.33)"

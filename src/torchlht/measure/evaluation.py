@@ -147,7 +147,7 @@ def measure(
         for name, counted in metrics.items():
             counted.update(decided[name], labels)
         if record is not None:
-            record.update(rows, labels, [one.chosen() for one in decided.values()])
+            record.update(rows, labels, [decided[name].chosen() for name in (rule, *record.rules)])
         sure = calibration.apply(prediction) if calibration else prediction
         if left is not None:
             left.update(decide(sure, hierarchy, rule), labels)

@@ -270,7 +270,9 @@ def caption(args: LowshotArgs, protocol: Protocol) -> str:
     trained = [word for word in args.method_list() if word not in UNTRAINED]
     sentences += [trained_text(args, trained)] if trained else []
     sentences += [f"ppa: {console.plural(args.ppa_steps, 'step')}, as many seeds."] if "ppa" in args.method_list() else []
-    sentences.append(f"± is the half-width of a 95 % t-interval {interval}; it does not cover the choice of classes.")
+    sentences.append(
+        f"± is the half-width of a 95 % t-interval {interval}; it covers neither the choice of classes nor of their samples."
+    )
     return " ".join(sentences)
 
 

@@ -145,7 +145,7 @@ def sweep_figure(results: Comparison, labels: Sequence[str]) -> Figure:
             )
         axes.set_xticks(range(len(ticks)), ticks)
         axes.set_xlabel(option)
-        axes.set_ylabel(f"{results.levels[-1]}, % of test samples")
+        axes.set_ylabel(f"{results.levels[-1]}, % of test samples{results.samples(results.levels[-1])}")
         axes.grid(axis="y")
         axes.set_axisbelow(True)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -55,6 +55,7 @@ class PaperFigure:
         values: ours, one per seed.
         paper: the paper's figure as printed, if it has one.
         spec: our metric; accuracy by default.
+        samples: how many test samples ours is from: " (n = 51)"; empty if unknown.
     """
 
     setting: str
@@ -64,6 +65,7 @@ class PaperFigure:
     values: tuple[float, ...]
     paper: float | None
     spec: Spec = ACCURACY
+    samples: str = ""
 
     @property
     def column(self) -> str:
@@ -94,7 +96,8 @@ def part_figures(
                 for level, values in _values(measure, arm, mask, results, recalls):
                     place = Cell(experiment.table, part.called(mask, by_paper=True), level, arm.paper, measure.paper)
                     known, spec = paper_figures().get(place), REGISTER[measure.column]
-                    yield PaperFigure(part.called(mask), level, measure.paper, arm, tuple(values), known, spec)
+                    samples = results.samples(level)
+                    yield PaperFigure(part.called(mask), level, measure.paper, arm, tuple(values), known, spec, samples)
 
 
 def _values(
@@ -170,7 +173,9 @@ def document(experiment: Experiment, figures: Sequence[PaperFigure], *, how: str
         parts.append(markdown(table_header(figures), table_rows(figures)))
         known = any(figure.paper is not None for figure in figures)
         beside = "in brackets the paper's figure for the same cell" if known else "the paper has no figure for any of these"
-        parts.append(f"In percent on test samples, mean ± standard deviation over {experiment.over}; {beside}. {SELECTION}")
+        counts = ", ".join(dict.fromkeys(f"{figure.level}{figure.samples}" for figure in figures if figure.samples))
+        on = f"test samples: {counts}" if counts else "test samples"
+        parts.append(f"In percent on {on}; mean ± standard deviation over {experiment.over}; {beside}. {SELECTION}")
         if lines := [*order_lines(figures), *gain_lines(figures)]:
             parts += ["## The paper's order and ours", "\n".join(f"- {line}" for line in lines)]
     parts += pictures

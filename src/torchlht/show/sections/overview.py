@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from torchlht.answer.model import Run
 from torchlht.console import plural
 from torchlht.measure.metrics import specs
+from torchlht.measure.verdict import half_widths
 from torchlht.show.figures.probabilities import reliability
 from torchlht.show.sections.parts import (
     Cell,
@@ -51,8 +54,10 @@ def summary(subject: Subject) -> str:
     levels = [level for level in ours.metrics["consistent"]["levels"] if level["accuracy"] is not None]
     if not levels:
         return f"None of the {samples_text(ours)} has a label: nothing can be measured."
-    parts = listed([f"the right {level['name']} in {percent(level['accuracy'])} %" for level in levels])
-    text = f"On {samples_text(ours)}, {ours.name} names {parts} of the cases."
+    whole = all(level["samples"] == len(ours.samples) for level in levels)
+    counts = ["" if whole else f" of {level['samples']:,}" for level in levels]
+    shares = [f"the right {one['name']} in {percent(one['accuracy'])} %{n}" for one, n in zip(levels, counts, strict=True)]
+    text = f"On {samples_text(ours)}, {ours.name} names {listed(shares)} {'of the cases' if whole else 'that have the label'}."
     if len(ours.tree) > 1:
         apart = percent(ours.metrics["inconsistency"])
         text += (
@@ -81,7 +86,7 @@ def cautions(subject: Subject) -> list[str]:
         found.append("The epoch was chosen on these samples, so the figures are slightly too good.")
     if ours.split in ("val", "all") and ours.calibrated:
         found.append("Its calibration was fitted to validation samples, and these are among the samples here.")
-    found += [_against(one, ours) for one in subject.runs[1:]]
+    found += filter(None, (_against(one, ours) for one in subject.runs[1:]))
     if len(subject.runs) > 1:
         found.append("This is one run each: use lht compare to find out whether a difference exceeds the noise of seeds.")
     return found
@@ -93,8 +98,14 @@ def _against(other: Seen, ours: Seen) -> str:
         measured = f"{other.name} was measured on other samples than {ours.name} ({samples_text(other)})"
         return f"{measured}: their figures cannot be compared."
     pairs = zip(ours.metrics["consistent"]["levels"], other.metrics["consistent"]["levels"], strict=True)
-    gains = [f"{a['name']} {100 * (a['accuracy'] - b['accuracy']):+.1f}" for a, b in pairs if a["accuracy"] is not None]
-    return f"Against {other.name} ({other.model.method.name}), {ours.name} is at {', '.join(gains)} points."
+    gains = []
+    for k, (a, b) in zip(ours.tree.top_down, pairs, strict=True):
+        if a["samples"] > 1:
+            right = np.stack([one.right[one.known[:, k], k] for one in (ours, other)])
+            half = half_widths(right[:, None].astype(np.float64))[0, 1]
+            gains.append(f"{a['name']} {100 * (a['accuracy'] - b['accuracy']):+.1f} ± {100 * half:.1f} (n = {a['samples']:,})")
+    found = f"Against {other.name} ({other.model.method.name}), {ours.name} is at {', '.join(gains)} points"
+    return f"{found}; ± is a 95 % interval that counts which samples there are, not the noise of seeds." if gains else ""
 
 
 def _facts(ours: Seen) -> dict[str, object]:
