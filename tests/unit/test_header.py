@@ -15,6 +15,7 @@ from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.console import EpochView, shortened
 from torchlht.data.samples import Samples, with_split
+from torchlht.errors import RunError
 from torchlht.heads.method import create_method
 from torchlht.learn.header import header
 from torchlht.learn.options import TrainArgs
@@ -65,3 +66,23 @@ def test_progress_fits_eighty_columns(levels: int, monkeypatch) -> None:
 def test_a_text_is_cut_with_an_ellipsis() -> None:
     assert shortened("abc", 3) == "abc"
     assert shortened("abc def", 5) == "abc…"
+
+
+def test_a_promised_risk_tells_how_many_validation_samples_it_has(capsys) -> None:
+    from types import SimpleNamespace
+
+    from torchlht.answer.named import Candidate, LevelAnswer, Named, Wanted
+    from torchlht.commands.predict import print_table
+
+    calibration = SimpleNamespace(risks={"path": SimpleNamespace(samples=133)})
+    named = Named("a.jpg", (LevelAnswer("family", (Candidate("Gulls", 0.9),)),), True, calibration=calibration)
+    print_table([named], Wanted(0.72, "risk 0.3"))
+    assert "reaches 0.72 (risk 0.3, from 133 validation samples)" in capsys.readouterr().out
+    print_table([named], Wanted(0.8, "confidence 0.8"))
+    assert "reaches 0.8 (confidence 0.8)" in capsys.readouterr().out
+
+
+def test_a_run_without_validation_samples_says_what_to_calibrate_on(tmp_path: Path) -> None:
+    (tmp_path / "split.json").write_text('{"train": [0], "val": [], "test": [], "kept": []}')
+    with pytest.raises(RunError, match=r"--folds 5, which trains five times more, .* DATA .* train with val=0\.2"):
+        torchlht.calibrate(tmp_path)

@@ -21,6 +21,7 @@ from torchlht.files import csv_text
 if TYPE_CHECKING:
     import torch
 
+    from torchlht.answer.calibration import Calibration
     from torchlht.answer.model import Predictor
     from torchlht.answer.named import Answer, Candidate, Named, Wanted
     from torchlht.data.pictures import Problem
@@ -183,7 +184,14 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
         table.add_row(os.path.relpath(named.source, folder) + ("" if named.consistent else "\n(levels disagree)"), *cells)
     console.out.print(table)
     if asked.promise:
-        console.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({asked.promise})")
+        promise = f"{asked.promise}{measured_on(found[0].calibration) if asked.promise.startswith('risk') else ''}"
+        console.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({promise})")
+
+
+def measured_on(calibration: Calibration | None) -> str:
+    """How many validation samples a promised risk comes from."""
+    counts = [curve.samples for curve in calibration.risks.values()] if calibration else []
+    return f", from {console.plural(max(counts), 'validation sample')}" if counts else ""
 
 
 def answer_texts(answer: Answer) -> tuple[str, str]:

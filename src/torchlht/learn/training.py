@@ -25,7 +25,7 @@ from torchlht import console
 from torchlht.answer.asking import ask_all, find_device, join
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
-from torchlht.answer.model import History, Model, Run, read_config
+from torchlht.answer.model import History, Model, Run, read_config, read_split
 from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.doubts import doubts, refuse_placeholders
 from torchlht.data.pictures import write_problems
@@ -450,6 +450,11 @@ def calibrate(
         device: where to compute: cpu, cuda, mps, or auto.
     """
     folder = Path(run)
+    if data is None and split is None and not read_split(folder)["val"]:
+        raise RunError(
+            f"{folder}: no samples were set aside to calibrate on; run lht calibrate {folder} --folds 5, which trains five "
+            f"times more, or lht calibrate {folder} DATA with labelled samples it has not seen, or train with `val=0.2` again"
+        )
     inputs = run_inputs(folder, split or "val", data=data, on_error=on_error, calibrated=False)
     model = inputs.model.to(find_device(device))
     name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"

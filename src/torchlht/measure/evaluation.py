@@ -263,7 +263,7 @@ def run_inputs(
         samples = as_measured(args, model.hierarchy)
     else:
         args, frozen, samples = None, False, read_data(data, hierarchy=model.hierarchy, unknown=unknown_of(Path(run), data))
-    samples, _ = check_images(samples, on_error or (args.on_error if args else "refuse"))
+    samples, _ = check_images(samples, "skip" if args and args.on_error == "skip" else on_error or "refuse")
     if args and split == "val":
         samples = with_own_validation(samples, Path(run), args)
     whole = split == "all" or (args is None and split in ("test", "val") and not (samples.split == split).any())

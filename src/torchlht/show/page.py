@@ -41,7 +41,7 @@ class Section:
         key: its anchor; with _ for -, the macro of sections.html that writes it.
         title: its heading.
         short: its name in the contents.
-        content: its content, or a sentence on why it does not apply.
+        content: its content, or a sentence on why it is left out; an empty one if there is nothing to say.
     """
 
     key: str
@@ -51,7 +51,9 @@ class Section:
 
     def missing(self) -> list[str]:
         """One sentence for everything left out."""
-        return [f"{self.short}: {self.content}"] if isinstance(self.content, str) else list(self.content.missing)
+        if isinstance(self.content, str):
+            return [f"{self.short}: {self.content}"] if self.content else []
+        return list(self.content.missing)
 
 
 SECTIONS: tuple[tuple[str, str, str, Callable[[Subject], Content | str]], ...] = (
@@ -136,6 +138,8 @@ def report(
 
 
 def page(head: Mapping[str, object], sections: Sequence[Section]) -> str:
-    """The whole document, from the result of `header` and the sections in order."""
+    """The whole document, from the result of `header` and the sections in order. Sections without content are left out."""
+    left_out = [sentence for section in sections if isinstance(section.content, str) for sentence in section.missing()]
+    sections = [section for section in sections if not isinstance(section.content, str)]
     made = f"torchlht {importlib.metadata.version('torchlht')} on {datetime.now():%Y-%m-%d %H:%M}"
-    return TEMPLATES.get_template("page.html").render(head=head, sections=sections, made=made)
+    return TEMPLATES.get_template("page.html").render(head=head, sections=sections, missing=left_out, made=made)

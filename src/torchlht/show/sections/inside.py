@@ -149,7 +149,7 @@ def attributes_section(subject: Subject) -> Content | str:
     tree = subject.tree
     where = subject.attributes or found_attributes(subject.ours)
     if where is None:
-        return "There are no attributes of classes: none were found next to the pictures, and --attributes was not given."
+        return ""  # most data has none
     if drawable(tree, [0])[0] != [0]:
         return drawable(tree, [0])[1][0]
     if tree.sizes[0] < 2 or len(tree) == 1:

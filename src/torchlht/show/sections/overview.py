@@ -121,6 +121,7 @@ def _facts(ours: Seen) -> dict[str, object]:
         "kept": _selection(ours),
         "seed": args.seed,
         "measured on": samples_text(ours),
+        "labels known there": " · ".join(f"{level['name']} {level['samples']:,}" for level in ours.metrics["levels"]),
         "finished": f"{datetime.fromtimestamp(Run(ours.run).metrics.stat().st_mtime):%Y-%m-%d %H:%M}",
         "run": ours.run,
     }
