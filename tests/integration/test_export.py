@@ -27,10 +27,11 @@ from torchlht.answer.exported.write import export, samples
 from torchlht.answer.model import Model, Predictor
 from torchlht.cli import main
 from torchlht.commands.export import ExportArgs, run_export
-from torchlht.data.batches import Preprocess
+from torchlht.data.batches import FeatureSet, Preprocess
 from torchlht.errors import ConfigError, LHTError, RunError
 from torchlht.heads.method import method_options
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.training import learn_novelty
 from trees import random_method
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_predict.py"
@@ -62,6 +63,9 @@ def saved(folder: Path, name: str, backbone: str = "none", *, calibrated: bool =
         leaves = torch.multinomial(torch.softmax(said.log_probs[0], dim=1), 1, generator=torch.Generator().manual_seed(0))
         labels = torch.stack([torch.from_numpy(TREE.ancestors(k))[leaves[:, 0]] for k in range(len(TREE))], dim=1)
         model.calibration = fit_calibration(said, labels, TREE)
+        model.novelty = learn_novelty(
+            model, FeatureSet(samples(model, 300), labels), FeatureSet(samples(model, 100), labels[:100])
+        )
     model.save_pretrained(folder)
     return model
 
@@ -104,6 +108,9 @@ def assert_same(model: Predictor, other: Predictor, make: Callable[[int], Tensor
         for k, (a, b) in enumerate(zip(ours.log_probs, theirs.log_probs, strict=True)):
             assert b.shape == (n, TREE.sizes[k])
             torch.testing.assert_close(b.exp(), a.exp(), atol=1e-4, rtol=0)
+        if model.novelty is not None:
+            assert other.novelty is not None
+            torch.testing.assert_close(other.novelty.as_far(theirs), model.novelty.as_far(ours), atol=0.02, rtol=0)
 
 
 def assert_on_one_path(model: Predictor, x: Tensor) -> None:

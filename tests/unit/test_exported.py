@@ -191,8 +191,8 @@ def test_damaged_metadata(text: str):
 
 
 def test_metadata_of_a_later_format():
-    with pytest.raises(RunError, match=r"written by torchlht 9.1 in format 3; update torchlht"):
-        parse('{"format": 3, "torchlht": "9.1"}', "f")
+    with pytest.raises(RunError, match=r"written by torchlht 9.1 in format 4; update torchlht"):
+        parse('{"format": 4, "torchlht": "9.1"}', "f")
 
 
 def foreign_onnx(path: Path) -> None:

@@ -35,6 +35,8 @@ from torchlht.answer.backbones import Backbone, create_backbone, prefer_cache_wh
 from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.named import Restriction, Wanted, name_all
+from torchlht.answer.novelty import FILE as NOVELTY
+from torchlht.answer.novelty import Novelty
 from torchlht.answer.table import Answers
 from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
 from torchlht.data.inputs import feature_rows, pictures_of
@@ -59,11 +61,13 @@ class Predictor(ABC):
         preprocess: how pictures are prepared; None if the inputs are features.
         calibration: its calibration, or None.
         wanted: the threshold stored in an exported model; no threshold otherwise.
+        novelty: what tells how unlike known samples a sample is, or None.
     """
 
     preprocess: Preprocess | None
     calibration: Calibration | None
     wanted: Wanted = Wanted()
+    novelty: Novelty | None = None
 
     @property
     @abstractmethod
@@ -117,6 +121,7 @@ class Predictor(ABC):
         found = Answers()
         for _, said, at in () if not len(data) else over(None, data, self.look, batch_size=batch_size):
             decided = self.decided(said, rule, restriction)
+            far = None if self.novelty is None or said.distance is None else self.novelty.as_far(said)
             found += name_all(
                 decided,
                 self.hierarchy,
@@ -125,6 +130,7 @@ class Predictor(ABC):
                 rule=rule,
                 calibration=self.calibration,
                 restricted=restriction is not None,
+                as_far=far,
             )
         return found
 
@@ -208,8 +214,9 @@ class Model(nn.Module, Predictor):
     def look(self, x: Tensor) -> Prediction:
         """Uncalibrated probabilities of a prepared batch, in evaluation mode and without gradients."""
         with evaluating(self), torch.inference_mode():
-            prediction: Prediction = self(x.to(device_of(self)))
-        return prediction
+            features = self.backbone(x.to(device_of(self)))
+            prediction: Prediction = self.method(features)
+            return prediction if self.novelty is None else self.novelty.seen(prediction, features)
 
     def on(self, device: torch.device) -> Self:
         """The same model on a device."""
@@ -252,6 +259,8 @@ class Model(nn.Module, Predictor):
             save_file(weights, beside)
         if self.calibration is not None:
             self.calibration.write(folder, self.hierarchy)
+        if self.novelty is not None:
+            self.novelty.write(folder)
 
     @classmethod
     @entrance
@@ -277,6 +286,7 @@ class Model(nn.Module, Predictor):
         except (SafetensorError, RuntimeError) as error:
             raise RunError(f"{folder / WEIGHTS}: these weights do not belong to this configuration ({error})") from error
         model.calibration = Calibration.read(folder) if calibrated else None
+        model.novelty = Novelty.read(folder)
         return model.eval()
 
 
@@ -311,7 +321,7 @@ def _download(name: str) -> Path:
         raise RunError(f"{name}: no such run directory")
     prefer_cache_when_offline()
     try:
-        return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS, CALIBRATION]))
+        return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS, CALIBRATION, NOVELTY]))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
         raise RunError(f"{name}: no such run directory, and no download from the hub ({type(error).__name__})") from error
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
+from torchlht.answer.novelty import ALARMS
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction
@@ -45,6 +47,7 @@ class LevelAnswer:
         path_probabilities: their probabilities, each at its own level.
         beside: the most probable other classes of this level.
         below: the most probable classes of the next finer level under the answer.
+        as_far: the share of known samples that are at least as far from what was trained on; None if that was not measured.
     """
 
     level: str
@@ -53,6 +56,12 @@ class LevelAnswer:
     path_probabilities: tuple[float, ...] = ()
     beside: tuple[Candidate, ...] = ()
     below: tuple[Candidate, ...] = ()
+    as_far: float | None = None
+
+    @property
+    def unlike(self) -> bool:
+        """Whether it is unlike any class of this level: few known samples are as far, see `ALARMS`."""
+        return self.as_far is not None and self.as_far < ALARMS
 
     def __repr__(self) -> str:
         return f"LevelAnswer({self.label!r}, level={self.level!r}, probability={self.probability:.3g})"
@@ -92,6 +101,8 @@ class Answer:
         promise: where the threshold comes from: "confidence 0.9", "risk 0.05", or None.
         undecided: the next finer level, where nothing reached the threshold; None if the finest level is answered.
         runners_up: the most probable classes there under the answer; at the finest level, the most probable others.
+        unlike: in words, the coarsest level whose classes it is all unlike; None if it is like known samples, or that was not
+            measured.
     """
 
     label: str | None
@@ -104,10 +115,11 @@ class Answer:
     promise: str | None
     undecided: str | None
     runners_up: tuple[Candidate, ...]
+    unlike: str | None = None
 
     def __repr__(self) -> str:
         if self.probability is None:
-            return f"Answer(None, threshold={self.threshold:.3g})"
+            return f"Answer(None, threshold={self.threshold:.3g}{f', {self.unlike}' if self.unlike else ''})"
         return f"Answer({self.label!r}, level={self.level!r}, probability={self.probability:.3g})"
 
 
@@ -154,6 +166,16 @@ class Named:
         """The answer at each level by the level's name, coarse → fine: {"order": "Songbirds", "family": "Finches"}."""
         return {answer.level: answer.label for answer in self.levels}
 
+    @property
+    def unlike(self) -> str | None:
+        """In words, the coarsest level whose classes it is all unlike; None if it is like known samples."""
+        for place, level in enumerate(self.levels):
+            if level.unlike:
+                assert level.as_far is not None
+                what = f"any {level.level} I was trained on" if place else "anything I was trained on"
+                return f"unlike {what} (further from every {level.level} than {percent_below(level.as_far)} % of known samples)"
+        return None
+
     @entrance
     def answer(self, *, confidence: float | None = None, risk: float | None = None, strict: bool = False) -> Answer:
         """The deepest answer that is sure enough; without arguments, the finest one.
@@ -170,16 +192,26 @@ class Named:
         return self.answer_at(found)
 
     def answer_at(self, asked: Wanted) -> Answer:
-        """The deepest answer whose probability reaches a threshold."""
+        """The deepest answer whose probability reaches a threshold.
+
+        With a confidence or a risk, a level whose classes the sample is all unlike is not answered. It only moves answers up,
+        so the share of wrong ones that was promised holds.
+        """
         finer: str | None = None
         for level in reversed(self.levels):
-            if level.probability >= asked.threshold:
+            if level.probability >= asked.threshold and not (asked.promise and level.unlike):
                 found = (level.label, level.level, level.probability, level.path, level.path_probabilities)
-                return Answer(*found, self.rule, *asked, undecided=finer, runners_up=level.below if finer else level.beside)
+                beyond = level.below if finer else level.beside
+                return Answer(*found, self.rule, *asked, undecided=finer, runners_up=beyond, unlike=self.unlike)
             finer = level.level
         nothing, top = (None, None, None, (), ()), self.levels[0]
         likeliest = (top.candidates[0], *top.beside)[:RUNNERS_UP]
-        return Answer(*nothing, self.rule, *asked, undecided=finer, runners_up=likeliest)
+        return Answer(*nothing, self.rule, *asked, undecided=finer, runners_up=likeliest, unlike=self.unlike)
+
+
+def percent_below(share: float) -> str:
+    """The rest of a share in percent, never rounded up to 100: 0.005 is 99.5, 0.0004 is 99.9."""
+    return f"{math.floor(1000 * (1 - share) + 1e-6) / 10:g}"
 
 
 def wanted(
@@ -228,6 +260,7 @@ def name_all(
     rule: str = "own",
     calibration: Calibration | None = None,
     restricted: bool = False,
+    as_far: Tensor | None = None,
 ) -> list[Named]:
     """A batch of predictions in names.
 
@@ -239,9 +272,13 @@ def name_all(
         rule: the rule that decided it.
         calibration: the calibration that was applied.
         restricted: whether only some classes were allowed.
+        as_far: (B, K) the share of known samples that are at least as far, fine first, if that was measured.
     """
     chosen = prediction.chosen()
     columns = [_name_level(prediction, hierarchy, chosen, k, top) for k in hierarchy.top_down]
+    if as_far is not None:
+        shares = [as_far[:, k].tolist() for k in hierarchy.top_down]
+        columns = [[replace(a, as_far=p) for a, p in zip(*both, strict=True)] for both in zip(columns, shares, strict=True)]
     answers = chosen.cpu().numpy()
     consistent = [all(up[row[k]] == row[k + 1] for k, up in enumerate(hierarchy.parents)) for row in answers]
     return [

@@ -44,7 +44,10 @@ class Answers(list[Named]):
                 row |= {"answer": answer.label, "answer_level": answer.level, "answer_probability": answer.probability}
             for level in named.levels:
                 row |= {level.level: level.label, f"{level.level}_probability": level.probability}
-            found.append(row | {"consistent": named.consistent})
+            row["consistent"] = named.consistent
+            if named.levels[0].as_far is not None:
+                row |= {f"{level.level}_as_far": level.as_far for level in named.levels} | {"unlike": named.unlike}
+            found.append(row)
         return found
 
     def to_frame(self, *, confidence: float | None = None, risk: float | None = None, strict: bool = False) -> Any:

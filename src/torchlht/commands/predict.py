@@ -104,6 +104,8 @@ def run_predict(args: PredictArgs) -> None:
     if processes.rank == 0:
         for problem in unreadable:
             console.notes.print(f"skipped {problem.path}: {problem.reason}", soft_wrap=True)
+        if model.novelty is None and args.format == "table" and Path(args.run).is_dir():
+            console.note(f"to be told what is unlike anything it was trained on: lht calibrate {args.run}", quiet=False)
         {"table": print_table, "csv": print_csv, "json": print_json}[args.format](found, asked)
 
 
@@ -174,6 +176,8 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
     """One row per sample, one column per level, runners-up below; with a threshold, the answer and the classes above it."""
     if not found:
         return
+    from torchlht.answer.novelty import ALARMS
+
     folder = os.path.commonpath([str(Path(named.source).parent) for named in found])  # not shown: a table has no room
     table = Table("file", *(["answer", "and beyond"] if asked.promise else [level.level for level in found[0].levels]))
     for named in found:
@@ -181,11 +185,15 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
             cells = list(answer_texts(named.answer_at(asked)))
         else:
             cells = ["\n".join(f"{c.label} {c.probability:.0%}" for c in level.candidates) for level in named.levels]
+            marks = [f"\n(unlike any {level.level})" if level.unlike else "" for level in named.levels]
+            cells = [cell + mark for cell, mark in zip(cells, marks, strict=True)]
         table.add_row(os.path.relpath(named.source, folder) + ("" if named.consistent else "\n(levels disagree)"), *cells)
     console.out.print(table)
     if asked.promise:
         promise = f"{asked.promise}{measured_on(found[0].calibration) if asked.promise.startswith('risk') else ''}"
         console.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({promise})")
+    if any(named.unlike for named in found):
+        console.say(f"unlike: further from all it was trained on than {1 - ALARMS:.0%} of known samples, or more")
 
 
 def measured_on(calibration: Calibration | None) -> str:
@@ -199,9 +207,10 @@ def answer_texts(answer: Answer) -> tuple[str, str]:
     could_be = ", ".join(f"{c.label} {c.probability:.0%}" for c in answer.runners_up)
     beyond = f"{answer.undecided}: {could_be}" if answer.undecided else ""
     if answer.probability is None:
-        return "undecided", beyond
+        return answer.unlike or "undecided", beyond
     above = [f"{label} {p:.0%}" for label, p in zip(answer.path[:-1], answer.path_probabilities[:-1], strict=True)]
-    return f"{answer.label} ({answer.level}, {answer.probability:.0%})\n{' › '.join(above)}".rstrip(), beyond
+    lines = [f"{answer.label} ({answer.level}, {answer.probability:.0%})", " › ".join(above), answer.unlike or ""]
+    return "\n".join(line for line in lines if line), beyond
 
 
 def print_csv(found: Sequence[Named], asked: Wanted) -> None:
@@ -214,7 +223,8 @@ def print_csv(found: Sequence[Named], asked: Wanted) -> None:
         for i in ranks[: len(level.candidates)]:
             end = f"_{i + 1}" if i else ""
             header += [f"{level.level}{end}", f"{level.level}_probability{end}"]
-    rows = [[*header, "consistent"]]
+    far = found[0].levels[0].as_far is not None
+    rows = [[*header, "consistent", *([f"{level.level}_as_far" for level in found[0].levels] + ["unlike"] if far else [])]]
     for named in found:
         row = [named.source]
         if asked.promise:
@@ -223,7 +233,8 @@ def print_csv(found: Sequence[Named], asked: Wanted) -> None:
         for level in named.levels:
             for candidate in level.candidates:
                 row += [candidate.label, _six(candidate.probability)]
-        rows.append([*row, str(named.consistent).lower()])
+        row.append(str(named.consistent).lower())
+        rows.append([*row, *(_six(level.as_far) for level in named.levels), named.unlike or ""] if far else row)
     print(csv_text([console.readable(cell) for cell in row] for row in rows), end="")
 
 
@@ -247,6 +258,7 @@ def as_dict(named: Named, asked: Wanted) -> dict[str, Any]:
             "threshold": answer.threshold,
             "undecided": answer.undecided,
             "runners_up": _candidates(answer.runners_up),
+            "unlike": answer.unlike,
         },
         "levels": [
             {
@@ -254,6 +266,8 @@ def as_dict(named: Named, asked: Wanted) -> dict[str, Any]:
                 "label": level.label,
                 "probability": level.probability,
                 "candidates": _candidates(level.candidates),
+                "as_far": level.as_far,
+                "unlike": level.unlike,
             }
             for level in named.levels
         ],

@@ -33,6 +33,7 @@ class Prediction:
         choice: (B, K) answers, if they are not simply the most probable class of each level.
         scores: (B, C_1) scores by which a rule ranks the finest classes, if not by their probability.
         sigmoid: levels with a sigmoid per class. Rows that do not sum to one also show this, but saturated rows do sum to one.
+        distance: (B,) how far the features are from those of training samples, if that is known; see `answer.novelty`.
     """
 
     log_probs: tuple[Tensor, ...]
@@ -40,6 +41,7 @@ class Prediction:
     choice: Tensor | None = None
     scores: Tensor | None = None
     sigmoid: tuple[int, ...] = ()
+    distance: Tensor | None = None
 
     def __repr__(self) -> str:
         classes = ", ".join(str(log_p.shape[1]) for log_p in self.log_probs)

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +22,12 @@ from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from torchlht import console
-from torchlht.answer.asking import ask_all, find_device, join
+from torchlht.answer.asking import ask_all, find_device, join, over
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import History, Model, Run, read_config, read_split
-from torchlht.data.batches import Preprocess, SampleSet, paper_preprocess, sample_set
+from torchlht.answer.novelty import Novelty, fit_novelty, leaves_of
+from torchlht.data.batches import FeatureSet, Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.doubts import doubts, refuse_placeholders
 from torchlht.data.pictures import write_problems
 from torchlht.data.samples import (
@@ -36,6 +37,7 @@ from torchlht.data.samples import (
     choose_fold,
     choose_share,
     hold_out_test,
+    is_known,
     lasting_name,
     short_name,
     with_split,
@@ -44,12 +46,13 @@ from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
+from torchlht.heads.prediction import Prediction
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
 from torchlht.learn.launching import check_compiler, launch_id, make_fabric
 from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, pairs, preset_options
 from torchlht.learn.semi.schedule import Semi
-from torchlht.measure.evaluation import cache_path, frozen_features, read_as_trained, run_inputs
+from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs
 from torchlht.measure.outcomes import Recorder
 
 SEMI_DROPOUT = 0.5  # for fixed features under --semi: better on every dataset tried; worse for a backbone that trains
@@ -97,6 +100,9 @@ def train_there(fabric: Fabric, args: TrainArgs) -> Path:
     history = fit(fabric, recipe, run, model, sets, semi)
     metrics = finish(fabric, args, recipe, run, model, sets, history)
     if fabric.is_global_zero:
+        if args.test and (seen := own_samples(prepared.samples, model, "train", frozen=args.freeze)) is not None:
+            known = own_samples(prepared.samples, model, "val", frozen=args.freeze)
+            model.novelty = learn_novelty(model, seen, known, sets.workers)
         model.save_pretrained(run.path, extra=origin(args, recipe, launch))
         run.write_metrics(metrics)
     fabric.barrier()
@@ -426,6 +432,53 @@ def finish(
     return metrics
 
 
+# ---- what is unlike anything it was trained on -------------------------------------------------------------------------
+
+MOST_SEEN = 20_000  # training samples that are looked at
+
+
+def learn_novelty(model: Model, seen: SampleSet, known: SampleSet | None, workers: int = 0) -> Novelty | None:
+    """What tells how unlike training samples a sample is; None if there are too few.
+
+    Args:
+        model: the trained model.
+        seen: its training samples, with the labels it could see.
+        known: labelled or not, samples that it was not trained on.
+        workers: how many processes decode pictures.
+    """
+    step = -(-len(seen) // MOST_SEEN)
+    found = [
+        (features, leaves_of(said, labels, model.hierarchy))
+        for features, said, labels in _looked_at(model, seen, workers, range(0, len(seen), step))
+    ]
+    others = [] if known is None else [(one, said) for one, said, _ in _looked_at(model, known, workers, range(len(known)))]
+    features, leaves = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return fit_novelty(features, leaves, len(model.hierarchy), others)
+
+
+def _looked_at(
+    model: Model, data: SampleSet, workers: int, samples: Sequence[int]
+) -> Iterator[tuple[torch.Tensor, Prediction, torch.Tensor]]:
+    """Features that the method takes, its predictions for them, and labels, batch by batch."""
+    ready = isinstance(data, FeatureSet) and model.preprocess is not None
+
+    def look(x: torch.Tensor) -> tuple[torch.Tensor, Prediction]:
+        features = x if ready else model.backbone(x)
+        return features.float().cpu(), model.method(features)
+
+    for _, (features, said), labels in over(model.method if ready else model, data, look, samples=samples, workers=workers):
+        yield features, said, labels
+
+
+def own_samples(samples: Samples, model: Model, split: str, *, frozen: bool) -> SampleSet | None:
+    """A part of the samples in the form the model takes, features of a frozen backbone if they are there; None without any."""
+    index = samples.index(split)
+    features = kept_features(samples, model) if frozen else samples.features
+    images = [samples.images[i] for i in index] if samples.images else None
+    x = None if features is None else features[index]
+    return sample_set(x, images, samples.labels[index], model.preprocess) if len(index) else None
+
+
 # ---- calibrate: on validation samples, on other data, or on a run's own training samples by turns --------------------
 
 
@@ -460,7 +513,17 @@ def calibrate(
     name = f"{split or 'val'} part of {'its own data' if data is None else Path(data).name}"
     found = fit_calibration(*ask_all(model, inputs.data, workers=workers), model.hierarchy, source=name)
     found.write(folder, model.hierarchy)
+    relearn_novelty(folder, model, inputs.data if data is not None or split not in ("train", "all") else None, workers)
     return found
+
+
+def relearn_novelty(run: Path, model: Model, known: SampleSet | None, workers: int = 0) -> None:
+    """Write what tells unlike samples again, if the run's own training data is still there."""
+    source = str(read_config(run)["train"]["data"])
+    if is_known(source) or Path(source).exists():
+        novelty = learn_novelty(model, run_inputs(run, "seen", calibrated=False).data, known, workers)
+        if novelty is not None:
+            novelty.write(run)
 
 
 def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Calibration:
@@ -495,4 +558,5 @@ def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Cali
             count(i + 1, folds)
     calibration = fit_calibration(join(found), torch.cat(labels), tree, source=f"{folds} folds of its own training data")
     calibration.write(folder, tree)
+    relearn_novelty(folder, Model.from_pretrained(folder, calibrated=False), None)
     return calibration

@@ -247,7 +247,8 @@ def run_inputs(
 
     Args:
         run: a finished run directory, or, with other data, a model on the hub.
-        split: "train", "val", "test" or "all". Other data without this part is used entirely.
+        split: "train", "val", "test" or "all"; or "seen", the training samples with the labels the run could see. Other data
+            without this part is used entirely.
         data: other data; the run's own by default.
         on_error: "refuse" or "skip" unreadable pictures; as in training by default.
         pictures: return pictures even if features are cached, for Grad-CAM.
@@ -264,8 +265,9 @@ def run_inputs(
     else:
         args, frozen, samples = None, False, read_data(data, hierarchy=model.hierarchy, unknown=unknown_of(Path(run), data))
     samples, _ = check_images(samples, "skip" if args and args.on_error == "skip" else on_error or "refuse")
-    if args and split == "val":
+    if args and split in ("val", "seen"):
         samples = with_own_validation(samples, Path(run), args)
+    split = "train" if split == "seen" else split
     whole = split == "all" or (args is None and split in ("test", "val") and not (samples.split == split).any())
     keep = np.arange(len(samples)) if whole else samples.index(split)
     if not len(keep):

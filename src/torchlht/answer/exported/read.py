@@ -2,7 +2,7 @@
 
 The file holds one JSON object next to the network, under the key `torchlht`:
 
-format, torchlht       2, and the version that wrote it
+format, torchlht       2, or 3 with `novelty`; and the version that wrote it
 method, backbone       names
 input                  {"kind": "picture" or "features", "shape": ["batch", 3, size, size] or ["batch", width]}, float32
 outputs, order         names of the levels, one output each; "fine first". Each is log-probabilities (batch, classes)
@@ -15,6 +15,9 @@ rule                   how classes are chosen: path, backtrack, …, see `heads.
                        a calibrated probability is capped at that of its parent
 own_rule               the method's own: argmax, …. Files without it have that under `rule`
 threshold              {"value": …, "promise": "confidence 0.9"}: the least probability of an answer; or null
+novelty                null, or what tells how unlike known samples a sample is, see `answer.novelty`. There is one more output
+                       then, `distance` (batch,): s. Per level, fine first, u = a s + b H, with [a, b] of `weights`; the share
+                       of `references` with at least this u is below `alarms` for what is unlike anything known
 """
 
 from __future__ import annotations
@@ -38,12 +41,13 @@ from torchlht.answer.calibration import Calibration
 from torchlht.answer.exported.opening import ForeignError, plain_onnx, plain_program
 from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
+from torchlht.answer.novelty import Novelty
 from torchlht.data.batches import Preprocess
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.heads.prediction import Prediction, consistent_rule, find_rule, own_choice
 from torchlht.hierarchy.tree import Hierarchy
 
-KEY, FORMAT = "torchlht", 2
+KEY, FORMAT = "torchlht", 3
 FILE = f"{KEY}.json"  # inside a .pt2
 INPUT = "input"
 
@@ -74,6 +78,7 @@ class Exported(Predictor):
             for name in (self._rule, self._own):
                 find_rule(name)
             self._width = int(metadata["input"]["shape"][1])
+            self.novelty = Novelty.from_dict(metadata["novelty"]) if metadata.get("novelty") else None
         except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
             raise RunError(f"{source}: its metadata is incomplete ({error!r}); export it again") from error
 
@@ -100,12 +105,13 @@ class Exported(Predictor):
 
     @abstractmethod
     def run(self, x: Tensor) -> Sequence[Tensor]:
-        """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first."""
+        """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first; then (B,) distances, if they are there."""
 
     def look(self, x: Tensor) -> Prediction:
         """Uncalibrated probabilities of a prepared batch."""
-        log_probs = tuple(self.run(x.cpu().float()))
-        return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._own))
+        found = tuple(self.run(x.cpu().float()))
+        log_probs, distance = (found[:-1], found[-1]) if self.novelty else (found, None)
+        return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._own), distance=distance)
 
 
 class OnnxModel(Exported):

@@ -16,16 +16,17 @@ from torchlht.answer.calibration import kinds_of
 from torchlht.answer.exported.read import FILE, FORMAT, INPUT, KEY, Exported, OnnxModel, TorchProgram, first_line, quietly
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted, wanted
+from torchlht.answer.novelty import Space
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.files import replacing
 from torchlht.heads.prediction import Prediction, decide
-from torchlht.hierarchy.tree import Hierarchy
 
 Format = Literal["onnx", "torch"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 TRACED, CHECKED = 3, (1, 2, 7)  # batch sizes; a size fixed by tracing fails with another one
 TOLERANCE = 1e-4  # of a probability
+DISTANCE = "distance"  # the name of an output
 DYNAMIC = {INPUT: {0: torch.export.Dim("batch", min=1)}}
 
 
@@ -101,7 +102,7 @@ def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
     """The metadata of the file, see `read`. Without a calibration, predictions for samples, `said`, tell the levels' kinds."""
     tree, spec, calibration = model.hierarchy, model.preprocess, model.calibration
     return {
-        "format": FORMAT,
+        "format": FORMAT if model.novelty else 2,
         "torchlht": importlib.metadata.version("torchlht"),
         "method": model.method.name,
         "backbone": model.backbone.name,
@@ -116,6 +117,7 @@ def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
         "rule": model.rule,
         "own_rule": model.method.rule,
         "threshold": {"value": asked.threshold, "promise": asked.promise} if asked.promise else None,
+        "novelty": model.novelty.to_dict() if model.novelty else None,
     }
 
 
@@ -125,24 +127,30 @@ def sample_shape(model: Model) -> tuple[int, ...]:
 
 
 def output_names(tree: Hierarchy) -> list[str]:
-    """The names of the outputs: those of their levels, unless the input has that name."""
-    return [f"{level} level" if level == INPUT else level for level in tree.levels]
+    """The names of the outputs: those of their levels, unless the input or the distance has that name."""
+    return [f"{level} level" if level in (INPUT, DISTANCE) else level for level in tree.levels]
 
 
 # ---- tracing and writing -------------------------------------------------------------------------------------------
 
 
 class LogProbs(nn.Module):
-    """A model's log-probabilities alone, fine first: exporters handle tuples of tensors, not a `Prediction`."""
+    """A model's log-probabilities, fine first, and its distances: exporters handle tuples of tensors, not a `Prediction`."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
+        self._space = list(vars(model.novelty.space)) if model.novelty else []
+        for name in self._space:
+            assert model.novelty is not None
+            self.register_buffer(name, getattr(model.novelty.space, name))
 
     def forward(self, input: Tensor) -> tuple[Tensor, ...]:
-        """Pictures or features to one (B, C_k) tensor per level."""
-        prediction: Prediction = self.model(input)
-        return prediction.log_probs
+        """Pictures or features to one (B, C_k) tensor per level, and (B,) distances if the model has them."""
+        features = self.model.backbone(input)
+        prediction: Prediction = self.model.method(features)
+        space = Space(**{name: self.get_buffer(name) for name in self._space}) if self._space else None
+        return (*prediction.log_probs, *((space.distance(features),) if space else ()))
 
 
 def traced(model: Model) -> torch.export.ExportedProgram:
@@ -155,7 +163,7 @@ def traced(model: Model) -> torch.export.ExportedProgram:
 
 
 def _write_onnx(program: torch.export.ExportedProgram, model: Model, text: str, path: Path) -> None:
-    names = output_names(model.hierarchy)
+    names = [*output_names(model.hierarchy), *([DISTANCE] if model.novelty else [])]
     found = torch.onnx.export(
         program,
         dynamo=True,
