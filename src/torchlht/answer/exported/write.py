@@ -21,6 +21,7 @@ from torchlht.doors import entrance
 from torchlht.errors import ConfigError, MissingExtraError, RunError
 from torchlht.files import replacing
 from torchlht.heads.prediction import Prediction, decide
+from torchlht.hierarchy.tree import Hierarchy
 
 Format = Literal["onnx", "torch"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
