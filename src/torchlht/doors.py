@@ -140,7 +140,9 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
             return function(*values, **named)  # Python says what is wrong with the call, with the function's name
         for name, value in bound.arguments.items():
             if name in hints():
-                bound.arguments[name] = fitting(name, value, hints()[name])
+                fitted = fitting(name, value, hints()[name])
+                kept = isinstance(value, list | dict | set) and type(fitted) is type(value)  # the caller may want it filled
+                bound.arguments[name] = value if kept else fitted
         return function(*bound.args, **bound.kwargs)
 
     return call
