@@ -86,10 +86,10 @@ def test_a_launch_is_known_by_its_id_or_by_who_started_it(monkeypatch: pytest.Mo
 
 
 def unfinished(folder: Path, launch: str) -> Path:
-    """A run that has begun."""
+    """A run of an earlier version that has begun."""
     folder.mkdir()
     args = TrainArgs(lasting_name("data.npz"), folder, epochs=7)
-    config = {"model": {}, "train": args.to_dict(), "launch": launch}
+    config = {"model": {"method": "lht", "options": {}}, "train": args.to_dict(), "launch": launch}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     (folder / "split.json").write_text("{}")
     return folder

@@ -164,8 +164,7 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
 
 def open_unfinished(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run, bool]:
     """What the same command as before does: it goes on. With other options it starts anew, unless there is work to lose."""
-    kept, _ = resumed(args, run)
-    others = changed_options(args, kept)
+    others = changed_options(args, TrainArgs.from_dict(read_config(run.path)["train"]))
     if not others and run.split.is_file():
         console.note(f"{run.path}: goes on with the run that was interrupted there", quiet=args.quiet)
         return *resumed(args, run), True
