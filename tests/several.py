@@ -34,6 +34,7 @@ from torchlht.heads.method import BatchNorm, Estimator, create_method, find_meth
 from torchlht.learn.fitting import cut
 from torchlht.learn.steps import Step
 from torchlht.measure.evaluation import measure
+from torchlht.measure.outcomes import Recorder
 from trees import normal, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
@@ -134,7 +135,9 @@ def run_measure(job: dict[str, Any]) -> None:
     for size in job["sizes"]:
         rng = np.random.default_rng(size)
         data = FeatureSet(normal(rng, size, 6).float(), random_labels(TREE, rng, size))
-        found[size] = measure(method, data, TREE, more_rules=("crm",), rank=rank, world=world, batch_size=4)
+        record, more = Recorder(["crm"]), {"more_rules": ("crm",), "rank": rank, "world": world, "batch_size": 4}
+        found[size] = measure(method, data, TREE, record=record, **more)
+        found[size]["answers"] = kept.chosen.tolist() if (kept := record.outcomes()) else None
     if rank == 0:
         Path(job["out"]).write_text(json.dumps(found))
 

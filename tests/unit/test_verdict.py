@@ -184,7 +184,10 @@ def test_answers_are_kept_in_the_order_of_samples_and_read_again(tmp_path: Path)
     for rows in ([2, 3], [0, 1]):
         labels = torch.tensor(rows).unsqueeze(1)
         record.update(rows, labels, [labels + 10, labels + 20000])
-    record.outcomes().write(tmp_path)
+    assert Recorder().outcomes() is None  # no test samples
+    found = record.outcomes()
+    assert found is not None
+    found.write(tmp_path)
     for rule, more in (("", 10), ("crm", 20000)):
         kept = Outcomes.read(tmp_path, rule)
         assert kept is not None

@@ -416,7 +416,7 @@ def finish(
         record = Recorder(args.rules)
         metrics = measure_on(fabric, model, sets.network, sets, sets.test, args.rules, record, model.rule)
         outcomes = record.outcomes()  # of all processes
-        if fabric.is_global_zero:
+        if outcomes is not None and fabric.is_global_zero:
             outcomes.write(run.path)
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:

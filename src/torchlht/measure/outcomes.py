@@ -135,7 +135,9 @@ class Recorder(Metric):
         """(N, 2 + rules, K): labels, then answers."""
         return dim_zero_cat(self.tables)[dim_zero_cat(self.rows).argsort()]
 
-    def outcomes(self) -> Outcomes:
-        """All of them; every process has to ask."""
+    def outcomes(self) -> Outcomes | None:
+        """All of them, or None if there were no samples; every process has to ask."""
+        if not self.update_called:
+            return None
         labels, own, *others = (one.cpu().numpy() for one in self.compute().unbind(dim=1))
         return Outcomes(labels, own, dict(zip(self.rules, others, strict=True)))
