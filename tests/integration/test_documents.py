@@ -70,7 +70,9 @@ def test_the_commands_of_the_readme_run_in_order_and_its_python_after_them(workp
     capsys.readouterr()
     for code in blocks("README.md", "python"):
         exec(code, {"torchlht": torchlht})
-    assert re.match(r"[FGH] 0\.\d+", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert said.startswith("{'order': ")
+    assert re.search(r"'family': '([FGH])', 'species': '.'} \1 0\.\d+", said)
 
 
 def test_the_five_line_example_takes_a_training_step(workplace: Path) -> None:
