@@ -24,8 +24,9 @@ from torch import Tensor
 
 from torchlht import TrainArgs, train
 from torchlht.answer.asking import ask_all
-from torchlht.answer.model import Model, read_config
+from torchlht.answer.model import Model
 from torchlht.answer.novelty import ALARMS, Novelty, doubts, fit_novelty, leaves_of
+from torchlht.answer.records import read_config
 from torchlht.data.batches import FeatureSet
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import sum_children

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from torchlht.answer.model import read_metrics
+from torchlht.answer.records import read_metrics
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import train
 

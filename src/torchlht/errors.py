@@ -108,6 +108,11 @@ def summarise(source: str, faults: Sequence[Fault], limit: int = 3) -> str:
     return f"{source}: {len(faults)} problems, the first {limit}: {first} (all of them: lht hierarchy check {source})"
 
 
+def first_line(error: BaseException) -> str:
+    """The start of a message of another library, which may be pages long."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """The end of an "unknown name" message: the nearest known name, or all of them.
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.exported import write
-from torchlht.answer.exported.read import Exported, OnnxModel, first_line, parse, quietly, read_exported
+from torchlht.answer.exported.read import Exported, OnnxModel, parse, quietly, read_exported
 from torchlht.answer.exported.write import (
     FORMATS,
     Written,
@@ -34,7 +34,7 @@ from torchlht.answer.exported.write import (
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted
 from torchlht.commands.export import beside, summary
-from torchlht.errors import ConfigError, HierarchyError, LHTError, MissingExtraError, RunError
+from torchlht.errors import ConfigError, HierarchyError, LHTError, MissingExtraError, RunError, first_line
 from torchlht.heads.method import create_method, find_method, list_methods
 from torchlht.hierarchy.tree import Hierarchy
 from trees import paths, random_hierarchy, random_method

@@ -25,7 +25,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from torchlht import TrainArgs, evaluate, load, train
 from torchlht.answer.backbones import create_backbone
-from torchlht.answer.model import Model, read_config
+from torchlht.answer.model import Model
+from torchlht.answer.records import read_config
 from torchlht.data.batches import paper_preprocess
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError

@@ -9,7 +9,7 @@ import hashlib
 import os
 import socket
 import warnings
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlparse
 
 import huggingface_hub.constants as hub
@@ -127,7 +127,7 @@ def _timm(name: str, pretrained: bool) -> Backbone:
         ) from error
     config: dict[str, Any] = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
     size = config["input_size"][-1]
-    bicubic = "bicubic" if config["interpolation"] == "bicubic" else "bilinear"
+    bicubic: Literal["bicubic", "bilinear"] = "bicubic" if config["interpolation"] == "bicubic" else "bilinear"
     spec = Preprocess(size, round(size / config["crop_pct"]), config["mean"], config["std"], bicubic)
     return Backbone(name, network, spec, pretrained=pretrained)
 

@@ -39,7 +39,6 @@ is used.
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +50,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from torchlht.answer.records import CalibrationRecord
+from torchlht.doors import fit, read_json
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.files import write_json
 from torchlht.heads.prediction import RULES, Prediction, answer_by, find_rule
@@ -128,14 +129,22 @@ class Calibration:
         write_json(folder / FILE, self.to_dict(hierarchy), indent=None)
 
     @classmethod
-    def read(cls, folder: Path) -> Calibration | None:
-        """The calibration of a run, or None."""
+    def read(cls, folder: Path, hierarchy: Hierarchy | None = None) -> Calibration | None:
+        """The calibration of a run, or None. Raises RunError if it is damaged, or about other levels than the tree's."""
+        path = folder / FILE
         try:
-            return cls.from_dict(json.loads((folder / FILE).read_text(encoding="utf-8")))
+            values = read_json(path, dict[str, Any], RunError)
+            record = fit(values, CalibrationRecord, str(path), RunError)
         except FileNotFoundError:
             return None
+        except RunError as error:
+            raise RunError(f"{error}; write it again with lht calibrate") from error
+        if hierarchy and [level.name for level in record.levels] != list(reversed(hierarchy.levels)):
+            raise RunError(f"{path}: belongs to another run, its levels are others; write it again with lht calibrate")
+        try:
+            return cls.from_dict(values)
         except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{folder / FILE}: cannot be read ({error!r}); write it again with lht calibrate") from error
+            raise RunError(f"{path}: cannot be read ({error!r}); write it again with lht calibrate") from error
 
 
 def scaled(log_p: Tensor, temperature: float, kind: Kind) -> Tensor:

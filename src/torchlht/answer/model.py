@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import torch
-import yaml
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from numpy.typing import NDArray
@@ -37,12 +37,13 @@ from torchlht.answer.calibration import Calibration
 from torchlht.answer.named import Restriction, Wanted, name_all
 from torchlht.answer.novelty import FILE as NOVELTY
 from torchlht.answer.novelty import Novelty
+from torchlht.answer.records import CONFIG, Number, Position, read_config
 from torchlht.answer.table import Answers
 from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
 from torchlht.data.inputs import feature_rows, pictures_of
 from torchlht.data.pictures import Picture, Problem
-from torchlht.doors import Count, entrance
-from torchlht.errors import DataError, RunError
+from torchlht.doors import Count, entrance, fit, from_json
+from torchlht.errors import BackboneError, ConfigError, DataError, RunError, first_line
 from torchlht.files import content, csv_text, replacing, write_json, write_text, write_yaml
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.prediction import Prediction, answer_by, consistent_rule
@@ -50,7 +51,7 @@ from torchlht.hierarchy.tree import Hierarchy
 
 Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
 History = list[dict[str, float]]
-CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
+TREE, WEIGHTS = "hierarchy.json", "model.safetensors"
 BEGUN = {"split.json", "problems.csv", TREE}  # what is written before config.yaml
 
 
@@ -277,30 +278,28 @@ class Model(nn.Module, Predictor):
         folder = _find(source)
         config = read_config(folder)["model"]
         hierarchy = Hierarchy.read(folder / TREE)
-        backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
-        method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
-        preprocess = Preprocess.from_dict(config["preprocess"]) if config["preprocess"] else None
-        model = cls(backbone, method, options=config["options"], preprocess=preprocess)
+        try:
+            model = cls._built(config, hierarchy)
+        except (ConfigError, BackboneError) as error:
+            raise RunError(f"{folder / CONFIG}: {error.message}") from error
+        except (TypeError, ValueError, RuntimeError) as error:  # of methods and backbones that are not ours, too
+            raise RunError(f"{folder / CONFIG}: no model can be built from it ({first_line(error)})") from error
         try:
             model.load_state_dict(load_file(folder / WEIGHTS))
         except (SafetensorError, RuntimeError) as error:
-            raise RunError(f"{folder / WEIGHTS}: these weights do not belong to this configuration ({error})") from error
-        model.calibration = Calibration.read(folder) if calibrated else None
+            what = first_line(error).rstrip(":")
+            raise RunError(f"{folder / WEIGHTS}: these weights do not belong to this configuration ({what})") from error
+        model.calibration = Calibration.read(folder, hierarchy) if calibrated else None
         model.novelty = Novelty.read(folder)
         return model.eval()
 
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The content of a run's config.yaml."""
-    try:
-        config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{folder}: no {CONFIG}; it is not a run directory") from None
-    except yaml.YAMLError as error:
-        raise RunError(f"{folder / CONFIG}: not readable YAML ({error})") from None
-    if not isinstance(config, dict) or "model" not in config:
-        raise RunError(f"{folder / CONFIG}: no 'model' section; it is not a torchlht run")
-    return config
+    @classmethod
+    def _built(cls, config: dict[str, Any], hierarchy: Hierarchy) -> Model:
+        """The model that a configuration describes, with random weights."""
+        backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
+        method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
+        preprocess = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
+        return cls(backbone, method, options=config["options"], preprocess=preprocess)
 
 
 def _find(source: str | Path) -> Path:
@@ -394,24 +393,6 @@ class Run:
         shutil.rmtree(self.last.parent, ignore_errors=True)
 
 
-def read_metrics(run: Path) -> dict[str, Any]:
-    """The metrics of a finished run."""
-    try:
-        metrics: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{run}: no metrics.json; the run has not finished (lht train --resume {run})") from None
-    return metrics
-
-
-def read_split(run: Path) -> dict[str, Any]:
-    """Which samples a run trained on, validated on and tested on, and whose fine labels it kept."""
-    try:
-        record: dict[str, Any] = json.loads((run / "split.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{run}: no split.json; it is not a run of lht train") from None
-    return record
-
-
 # ---- checkpoints: tensors and plain values, never pickle -----------------------------------------------------------
 
 
@@ -441,11 +422,27 @@ def save_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer, kept: 
         save_file(tensors, beside, metadata={"state": json.dumps({"history": kept.history, "inside": kept.inside})})
 
 
+class InsideRecord(msgspec.Struct):
+    """How far an epoch was."""
+
+    steps: Position
+    seconds: Number
+    found: dict[str, Number]
+
+
+class StateRecord(msgspec.Struct):
+    """The plain values of a checkpoint."""
+
+    history: list[dict[str, Number]]
+    inside: InsideRecord | None = None
+
+
 def load_checkpoint(path: Path, network: nn.Module, optimizer: Optimizer) -> Checkpoint:
     """Restore weights and the optimizer's state; returns the rest."""
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
-        state = json.loads(file.metadata()["state"])
+        state = from_json(file.metadata()["state"], dict[str, Any], str(path), RunError)
+    fit(state, StateRecord, str(path), RunError)
     network.load_state_dict({n.removeprefix("network."): v for n, v in tensors.items() if n.startswith("network.")})
     saved: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

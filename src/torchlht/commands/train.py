@@ -13,7 +13,7 @@ def run_train(args: TrainArgs) -> None:
     """Train a hierarchical classifier on partly labelled data."""
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from torchlht.answer.model import read_metrics
+    from torchlht.answer.records import read_metrics
     from torchlht.learn.training import train
 
     run = train(args)

@@ -25,10 +25,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -48,6 +49,7 @@ from torchlht.data.pictures import (
     states,
     to_rgb,
 )
+from torchlht.doors import Number, Positive, Side, fit
 from torchlht.errors import ConfigError, DataError
 
 Ints = NDArray[np.int64]
@@ -233,13 +235,13 @@ class Preprocess:
         padding: pixels added around the picture before a random crop.
     """
 
-    size: int
-    resize: int
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-    interpolation: str = "bilinear"
+    size: Side
+    resize: Side
+    mean: tuple[Number, Number, Number] = IMAGENET_MEAN
+    std: tuple[Positive, Positive, Positive] = IMAGENET_STD
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     stretch: bool = False
-    padding: int = 0
+    padding: Annotated[int, Meta(ge=0, le=4096)] = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a configuration file."""
@@ -247,9 +249,8 @@ class Preprocess:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Preprocess:
-        """The inverse of `to_dict`."""
-        kept: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-        return cls(**kept)
+        """The inverse of `to_dict`. Raises ConfigError when a value is missing or makes no sense."""
+        return fit(values, cls, "`preprocess`", ConfigError)
 
     def resized(self, size: int) -> Preprocess:
         """The same for another input size, with `resize` in proportion."""

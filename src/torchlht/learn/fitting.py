@@ -17,6 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_utilities.core.imports import RequirementCache
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
@@ -25,7 +26,7 @@ from torchlht import console
 from torchlht.answer.backbones import share_statistics
 from torchlht.answer.model import Checkpoint, History, Model, Run, load_checkpoint, save_checkpoint
 from torchlht.data.batches import FeatureSet, SampleSet, load, set_batches
-from torchlht.errors import DivergedError
+from torchlht.errors import DivergedError, RunError, first_line
 from torchlht.files import replacing
 from torchlht.heads.method import Estimator
 from torchlht.hierarchy.tree import Hierarchy
@@ -378,6 +379,17 @@ def more_state(now: Fitting) -> dict[str, Tensor]:
 
 
 def go_on(now: Fitting) -> None:
+    """Restore the last checkpoint. Raises RunError if it is damaged, or of another run."""
+    try:
+        restore(now)
+    except (SafetensorError, RunError, LookupError, ValueError, TypeError, RuntimeError) as error:
+        raise RunError(
+            f"{now.run.last}: this checkpoint is damaged, or of another run ({first_line(error)}); "
+            f"remove the folder {now.run.last.parent} to resume from the beginning"
+        ) from error
+
+
+def restore(now: Fitting) -> None:
     """Restore the last checkpoint, written by any number of processes."""
     found = load_checkpoint(now.run.last, now.sets.network, now.optimizer)
     now.history, more = found.history, found.more

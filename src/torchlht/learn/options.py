@@ -64,11 +64,13 @@ OLD_FIELDS = (
 
 def with_old_options(values: dict[str, Any]) -> dict[str, Any]:
     """Values in today's layout: earlier versions kept some options of methods, `OLD_FIELDS`, among the others."""
-    mask = values.get("mask", 0.0)
-    known = preset_options(values.get("preset", "default"), 0.0 if isinstance(mask, list) else mask)
+    mask, named = values.get("mask", 0.0), values.get("option", ())
+    if not isinstance(named, list | tuple):
+        raise ConfigError(f"`option` is {named!r}: it takes a list of texts")
+    known = preset_options(str(values.get("preset", "default")), mask if isinstance(mask, int | float) else 0.0)
     old = {name: values[name] for name in OLD_FIELDS if values.get(name) is not None and values[name] != known.get(name)}
     rest = {name: value for name, value in values.items() if name not in OLD_FIELDS}
-    return rest | {"option": [*pairs(old), *values.get("option", ())]}
+    return rest | {"option": [*pairs(old), *named]}
 
 
 def pairs(options: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torchlht.answer.model import Inputs, Model, load, read_metrics
+from torchlht.answer.model import Inputs, Model, load
+from torchlht.answer.records import read_metrics
 from torchlht.answer.table import Answers
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, suggestion

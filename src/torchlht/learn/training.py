@@ -7,7 +7,6 @@ bit for bit, as one that is not (on a CPU, with the same number of threads and p
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,8 +24,9 @@ from torchlht import console
 from torchlht.answer.asking import ask_all, find_device, join, over
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
-from torchlht.answer.model import History, Model, Run, read_config, read_split
+from torchlht.answer.model import History, Model, Run
 from torchlht.answer.novelty import Novelty, fit_novelty, leaves_of
+from torchlht.answer.records import read_config, read_options, read_split
 from torchlht.data.batches import FeatureSet, Preprocess, SampleSet, paper_preprocess, sample_set
 from torchlht.data.doubts import doubts, refuse_placeholders
 from torchlht.data.pictures import write_problems
@@ -186,16 +186,15 @@ def changed_options(args: TrainArgs, kept: TrainArgs) -> list[str]:
 
 def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
     """An unfinished run and its own options, with the options of the machine taken from `args`."""
-    config = read_config(run.path)
     if run.metrics.is_file():
         raise RunError(f"{run.path}: this run has finished; there is nothing to resume")
-    kept = own_options(config)
+    kept = own_options(read_config(run.path), read_options(run.path, TrainArgs))
     return dataclasses.replace(kept, quiet=args.quiet, **{name: getattr(args, name) for name in HERE}), run
 
 
-def own_options(config: dict[str, Any]) -> TrainArgs:
+def own_options(config: dict[str, Any], args: TrainArgs | None = None) -> TrainArgs:
     """The options a run was started with, from its config; those of its method that came later are what they were before."""
-    args = TrainArgs.from_dict(config["train"])
+    args = args or TrainArgs.from_dict(config["train"])
     return dataclasses.replace(args, option=(*later_options(config), *args.option))
 
 
@@ -263,7 +262,7 @@ def split_record(args: TrainArgs, prepared: Prepared) -> dict[str, Any]:
 
 def same_split(run: Run, prepared: Prepared) -> bool:
     """Whether the data still has the samples and masks the run was started with."""
-    record = json.loads(run.split.read_text())
+    record = read_split(run.path)
     return bool(
         record["kept"] == prepared.kept.tolist()
         and all(record[name] == prepared.samples.index(name).tolist() for name in ("train", "val", "test"))
@@ -538,7 +537,7 @@ def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Cali
         quiet: show no progress.
     """
     folder = Path(run)
-    args = own_options(read_config(folder))
+    args = own_options(read_config(folder), read_options(folder, TrainArgs))
     if folds < 2:
         raise ConfigError(f"`folds` is {folds}: it must be at least 2")
     if args.val or args.fold or args.select == "best":

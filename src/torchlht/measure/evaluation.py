@@ -19,8 +19,9 @@ from torchlht import console
 from torchlht.answer.asking import BATCH, ask, device_of, find_device, in_batches, over
 from torchlht.answer.backbones import Backbone
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.model import Model, read_config, read_split
+from torchlht.answer.model import Model
 from torchlht.answer.named import wanted
+from torchlht.answer.records import read_config, read_options, read_split
 from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches, worth_streaming
 from torchlht.data.options import DataArgs, TreeArgs
 from torchlht.data.pictures import as_place
@@ -259,8 +260,8 @@ def run_inputs(
     """
     model = Model.from_pretrained(run, calibrated=calibrated)
     if data is None:
-        options = read_config(Path(run))["train"]
-        args, frozen = DataArgs.from_dict(options), options["freeze"]
+        args = read_options(Path(run), DataArgs)
+        frozen = model.preprocess is not None and read_config(Path(run))["train"].get("freeze") is True
         samples = as_measured(args, model.hierarchy)
     else:
         args, frozen, samples = None, False, read_data(data, hierarchy=model.hierarchy, unknown=unknown_of(Path(run), data))
@@ -287,7 +288,8 @@ def run_inputs(
 def with_own_validation(samples: Samples, run: Path, args: DataArgs) -> Samples:
     """The samples with a run's validation samples marked, and with only the labels it could see."""
     record = read_split(run)
-    if len(samples) != sum(len(record[name]) for name in ("train", "val", "test")):
+    parts = [record[name] for name in ("train", "val", "test")]
+    if len(samples) != sum(map(len, parts)) or any(i >= len(samples) for part in parts for i in part):
         raise RunError(f"{run}: its data has changed since training, so its validation samples are unknown; pass other data")
     masked, _ = args.make_mask().apply(samples)
     faults = args.make_faults()
@@ -314,7 +316,7 @@ def unknown_of(run: Path, data: str | Path) -> list[str]:
     reader = source_of(as_place(data))
     if not run.is_dir() or reader is None or reader.read_without is None:
         return []
-    return TreeArgs.from_dict(read_config(run).get("train", {})).unknown_names()
+    return TreeArgs.from_dict(read_config(run).get("train") or {}).unknown_names()
 
 
 def read_as_trained(args: DataArgs, tree: Hierarchy | None = None) -> Samples:

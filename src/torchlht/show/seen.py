@@ -16,7 +16,8 @@ from torch import Tensor
 from torchlht import console
 from torchlht.answer.asking import ask, device_of, find_device
 from torchlht.answer.calibration import confidences
-from torchlht.answer.model import Model, read_config, read_metrics
+from torchlht.answer.model import Model
+from torchlht.answer.records import read_metrics, read_options
 from torchlht.data.batches import FeatureSet, SampleSet
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, RunError
@@ -119,7 +120,7 @@ def see(
     if not Path(run).is_dir():
         raise RunError(f"{run}: no such run directory")
     record = read_metrics(Path(run))
-    args, found = TrainArgs.from_dict(read_config(Path(run))["train"]), run_inputs(run, split)
+    args, found = read_options(Path(run), TrainArgs), run_inputs(run, split)
     model, data = found.model.to(find_device(device)), as_features(found.model, found.data, workers)
     return Seen(name or Path(run).name, Path(run), model, args, record, found.samples, split, data, **_pass(model, data))
 

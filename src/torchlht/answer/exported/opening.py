@@ -21,6 +21,9 @@ from typing import Any
 
 import torch
 
+from torchlht.doors import read_bytes
+from torchlht.errors import RunError
+
 JSON_LIMIT = 2**26  # bytes of the graph: a vision transformer's has 5 MB
 DEEPEST = 40  # levels of JSON inside a graph: it has 14
 LONGEST = 500  # characters of a name, a symbolic size or any other text
@@ -233,6 +236,7 @@ FIELDS: dict[str, dict[int, str]] = {  # the messages of onnx.proto that lead to
 }
 DOMAINS = (b"", b"ai.onnx")
 EXTERNAL = 1
+ONNX_BYTES = 2**31  # the most that ONNX's format can hold in one file
 
 
 def plain_onnx(path: str | Path) -> bytes:
@@ -242,7 +246,7 @@ def plain_onnx(path: str | Path) -> bytes:
         ForeignError: when it does.
         ValueError: when it is not ONNX.
     """
-    content = Path(path).read_bytes()
+    content = read_bytes(Path(path), ONNX_BYTES, RunError)
     _check_message(memoryview(content), "model", 0)
     return content
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import json
 import logging
 import warnings
 import zipfile
@@ -32,18 +31,21 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import torch
 from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.exported.opening import ForeignError, plain_onnx, plain_program
+from torchlht.answer.exported.opening import JSON_LIMIT, ForeignError, plain_onnx, plain_program
 from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
 from torchlht.answer.novelty import Novelty
+from torchlht.answer.records import CalibrationRecord
 from torchlht.data.batches import Preprocess
-from torchlht.errors import ConfigError, MissingExtraError, RunError
+from torchlht.doors import fit, from_json
+from torchlht.errors import ConfigError, LHTError, MissingExtraError, RunError, first_line
 from torchlht.heads.prediction import Prediction, consistent_rule, find_rule, own_choice
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -67,6 +69,10 @@ class Exported(Predictor):
 
     def __init__(self, metadata: dict[str, Any], source: str) -> None:
         self.metadata = metadata
+        try:
+            fit(metadata, MetadataRecord, "metadata", RunError)
+        except RunError as error:
+            raise RunError(f"{source}: its metadata is incomplete ({error}); export it again") from None
         try:
             self._tree = Hierarchy.from_dict(metadata["hierarchy"], source)
             spec, calibration, threshold = (metadata[key] for key in ("preprocess", "calibration", "threshold"))
@@ -109,8 +115,13 @@ class Exported(Predictor):
 
     def look(self, x: Tensor) -> Prediction:
         """Uncalibrated probabilities of a prepared batch."""
-        found = tuple(self.run(x.cpu().float()))
+        try:
+            found = tuple(self.run(x.cpu().float()))
+        except Exception as error:  # a network that does not fit its metadata fails in many ways
+            raise RunError(f"this exported network cannot be run ({first_line(error)}); export it again") from error
         log_probs, distance = (found[:-1], found[-1]) if self.novelty else (found, None)
+        if [tuple(level.shape) for level in log_probs] != [(len(x), size) for size in self._tree.sizes]:
+            raise RunError("this exported network answers about other classes than its metadata names; export it again")
         return Prediction(log_probs, choice=own_choice(log_probs, self._tree, self._own), distance=distance)
 
 
@@ -142,6 +153,8 @@ class OnnxModel(Exported):
             session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except ForeignError as error:
             raise _distrusted(path, error) from error
+        except LHTError:
+            raise
         except Exception as error:  # its errors have no common base class
             raise RunError(f"{path}: not a readable ONNX file ({first_line(error)})") from error
         text = session.get_modelmeta().custom_metadata_map.get(KEY)
@@ -180,6 +193,8 @@ class TorchProgram(Exported):
                 module = torch.export.load(file).module()
         except ForeignError as error:
             raise _distrusted(path, error) from error
+        except LHTError:
+            raise
         except Exception as error:
             raise RunError(f"{path}: not a readable torch.export program ({first_line(error)})") from error
         return cls(module, metadata, str(path))
@@ -211,18 +226,47 @@ def read_exported(path: str | Path, *, trust: bool = False) -> Exported:
     return reader.read(path, trust=trust)
 
 
+class ThresholdRecord(msgspec.Struct):
+    """The threshold of a file."""
+
+    value: Annotated[float, msgspec.Meta(ge=0, le=2)]
+    promise: str
+
+
+class InputRecord(msgspec.Struct):
+    """What the network takes."""
+
+    shape: Annotated[list[str | int], msgspec.Meta(min_length=2, max_length=4)]
+
+
+class MetadataRecord(msgspec.Struct):
+    """The metadata of a file."""
+
+    hierarchy: dict[str, Any]
+    preprocess: dict[str, Any] | None
+    calibration: CalibrationRecord | None
+    threshold: ThresholdRecord | None
+    rule: str
+    input: InputRecord
+    own_rule: str | None = None
+
+
+class FormatRecord(msgspec.Struct):
+    """What tells whether the rest can be read."""
+
+    format: int
+    torchlht: str | None = None
+
+
 def parse(text: str, source: str) -> dict[str, Any]:
     """The metadata of a file. Raises RunError when it is damaged, or when a newer version wrote it."""
     try:
-        values = json.loads(text)
-        version = int(values["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{source}: its metadata is damaged ({error!r}); export it again") from error
-    if version not in range(1, FORMAT + 1):
-        raise RunError(
-            f"{source}: written by torchlht {values.get('torchlht')} in format {version}; update torchlht to read it"
-        )
-    assert isinstance(values, dict)
+        values = from_json(text, dict[str, Any], "metadata", RunError)
+        found = fit(values, FormatRecord, "metadata", RunError)
+    except RunError as error:
+        raise RunError(f"{source}: its metadata is damaged ({error}); export it again") from None
+    if found.format not in range(1, FORMAT + 1):
+        raise RunError(f"{source}: written by torchlht {found.torchlht} in format {found.format}; update torchlht to read it")
     return values
 
 
@@ -248,7 +292,9 @@ def _kept(path: str | Path) -> str:
     """The metadata in a .pt2, which is a zip archive."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.rpartition("/")[2] == FILE]
+            names = [info for info in archive.infolist() if info.filename.rpartition("/")[2] == FILE]
+            if names and (names[0].compress_type or names[0].file_size > JSON_LIMIT):
+                raise _distrusted(path, ForeignError("its metadata is compressed or huge"))
             if names:
                 return archive.read(names[0]).decode("utf-8")
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:
@@ -270,8 +316,3 @@ def quietly() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
-
-
-def first_line(error: Exception) -> str:
-    """The start of an exporter's message, which may be pages long."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.answer.calibration import kinds_of
-from torchlht.answer.exported.read import FILE, FORMAT, INPUT, KEY, Exported, OnnxModel, TorchProgram, first_line, quietly
+from torchlht.answer.exported.read import FILE, FORMAT, INPUT, KEY, Exported, OnnxModel, TorchProgram, quietly
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted, wanted
 from torchlht.answer.novelty import Space
 from torchlht.doors import entrance
-from torchlht.errors import ConfigError, MissingExtraError, RunError
+from torchlht.errors import ConfigError, MissingExtraError, RunError, first_line
 from torchlht.files import replacing
 from torchlht.heads.prediction import Prediction, decide
 from torchlht.hierarchy.tree import Hierarchy
@@ -90,7 +90,7 @@ def export(
                 write(traced(model), model, text, beside)
                 worst = difference(model, read(beside))
         except Exception as error:  # exporters raise errors of any class
-            raise RunError(f"{path}: {what} cannot be exported ({first_line(error)})") from error
+            raise RunError(f"{path}: {what} cannot be exported ({first_line(error.__cause__ or error)})") from error
         if not worst <= TOLERANCE:  # also true for NaN
             raise RunError(
                 f"{path}: not written: exported, {what} differs by {worst:.2g} in probability; "

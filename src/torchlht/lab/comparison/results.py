@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from torchlht.errors import RunError
 from torchlht.files import csv_text, read_csv, replacing, write_text
 from torchlht.lab.comparison.contenders import Trial, run_name, summary
 from torchlht.measure.metrics import REGISTER, Spec, specs
@@ -116,17 +118,35 @@ class Comparison:
 
 def read_results(out: Path) -> Comparison:
     """The results of a finished comparison."""
-    rows = read_csv(out / "results.csv")
+    path = out / "results.csv"
+    try:
+        return _results(out, read_csv(path))
+    except FileNotFoundError:
+        raise RunError(f"{out}: no results.csv; this comparison has not finished") from None
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        raise RunError(f"{path}: was changed, and cannot be read ({error!r}); lht compare … --resume writes it again") from None
+
+
+def _results(out: Path, rows: Sequence[dict[str, str]]) -> Comparison:
+    if not rows:
+        raise ValueError("no rows")
     levels = list(dict.fromkeys(row["level"] for row in rows))
     values: dict[tuple[str, float, str, str], dict[int, float]] = {}
     for row in rows:
-        method, mask = row["method"], float(row["mask"])
+        method, mask = row["method"], finite(row["mask"])
         for column in row.keys() - set(KEYS):
             if row[column]:
-                values.setdefault((method, mask, row["level"], column), {})[int(row["seed"])] = float(row[column])
+                values.setdefault((method, mask, row["level"], column), {})[int(row["seed"])] = finite(row[column])
     methods = list(dict.fromkeys(row["method"] for row in rows))
     masks, seeds = (list(dict.fromkeys(float(row[name]) for row in rows)) for name in ("mask", "seed"))
     return Comparison(methods, masks, levels, [int(seed) for seed in seeds], values, folder=out)
+
+
+def finite(text: str) -> float:
+    """A number. Raises ValueError for NaN and infinity, too."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a number")
+    return number
 
 
 # ---- which differences are real ------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 
 from torchlht import console
-from torchlht.answer.model import CONFIG, Model, Run
+from torchlht.answer.model import Model, Run
+from torchlht.answer.records import CONFIG
 from torchlht.data.samples import Samples, check_images, read_data
 from torchlht.errors import ConfigError
 from torchlht.files import claimed, write_text, write_yaml
