@@ -17,6 +17,7 @@ from torchlht import console
 from torchlht.answer.asking import ask, device_of, find_device
 from torchlht.answer.calibration import confidences
 from torchlht.answer.model import Model
+from torchlht.answer.novelty import ALARMS
 from torchlht.answer.records import read_metrics, read_options
 from torchlht.data.batches import FeatureSet, SampleSet
 from torchlht.data.samples import Samples
@@ -52,6 +53,7 @@ class Seen:
         truth: (n,) calibrated probability of the true finest class; NaN where it is unknown.
         metrics: metrics of the method's own answers, in the layout of metrics.json; under "consistent", of those above.
         transitions: whether the method has transitions from fine to coarse.
+        unlike: whether a sample is unlike any class of a level; None if the run cannot tell.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Seen:
     truth: Floats
     metrics: dict[str, Any]
     transitions: bool
+    unlike: Bools | None = None
 
     @property
     def tree(self) -> Hierarchy:
@@ -138,6 +141,7 @@ def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
     """The fields of `Seen` that come from running the model."""
     (own, shown), transitions = (HierarchyMetrics(model.hierarchy).to(device_of(model)) for _ in range(2)), False
     found: dict[str, list[Tensor]] = {name: [] for name in ("chosen", "raw", "confidence", "truth")}
+    unlike: list[Tensor] = []
     for prediction, labels in ask(model, data):
         sure = model.decided(prediction)
         own.update(prediction, labels)
@@ -147,6 +151,10 @@ def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
         for name, value in zip(found, values, strict=True):
             found[name].append(value.cpu())
         transitions = bool(prediction.transitions)
+        if model.novelty is not None:
+            x = data.x[sum(map(len, unlike)) :][: len(labels)].to(labels.device)
+            features = x if model.preprocess is not None else model.backbone(x).detach()
+            unlike.append(model.novelty.as_far(model.novelty.seen(prediction, features)) < ALARMS)
     arrays = {name: torch.cat(parts) for name, parts in found.items()}
     return {
         "labels": data.labels.numpy(),
@@ -154,6 +162,7 @@ def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
         **{name: value.double().numpy() for name, value in arrays.items()},
         "metrics": {**own.compute(), "consistent": {"rule": model.rule, **shown.compute()}},
         "transitions": transitions,
+        "unlike": torch.cat(unlike).numpy() if unlike else None,
     }
 
 

@@ -160,6 +160,12 @@ def _card(ours: Seen, i: int) -> dict[str, object]:
 
 
 def _apart(ours: Seen, i: int) -> str:
+    """How far the answer is from the truth in the tree, in words, and what the sample is unlike."""
+    strange = [] if ours.unlike is None else [k for k in ours.tree.top_down if ours.unlike[i, k]]
+    return f"{_between(ours, i)}; unlike any {ours.tree.levels[strange[0]]} it knows" if strange else _between(ours, i)
+
+
+def _between(ours: Seen, i: int) -> str:
     """How far the answer is from the truth in the tree, in words."""
     tree, said, true = ours.tree, int(ours.chosen[i, 0]), int(ours.labels[i, 0])
     if len(tree) == 1:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from torchlht.answer.model import Run
+from torchlht.answer.novelty import ALARMS
 from torchlht.console import plural
 from torchlht.measure.metrics import specs
 from torchlht.measure.verdict import half_widths
@@ -63,7 +64,15 @@ def summary(subject: Subject) -> str:
         text += (
             f" All levels lie on one path of the tree; each by itself, the method's levels contradict each other in {apart} %."
         )
-    return f"{text} {_calibration(ours)}"
+    return f"{text} {_unlike(ours)}{_calibration(ours)}"
+
+
+def _unlike(ours: Seen) -> str:
+    """A sentence on how many samples are unlike what the run was trained on, and a blank; nothing if it cannot tell."""
+    if ours.unlike is None:
+        return ""
+    parts = listed([f"any {ours.tree.levels[k]} in {percent(float(ours.unlike[:, k].mean()))} %" for k in ours.tree.top_down])
+    return f"It finds the sample unlike {parts} of the cases; of known samples {100 * ALARMS:g} % are called so by mistake. "
 
 
 def _calibration(ours: Seen) -> str:
