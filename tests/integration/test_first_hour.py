@@ -67,7 +67,7 @@ def test_from_a_messy_folder_to_an_exported_model(said: Callable[[str], str], me
     assert "look: 1 class may be a missing label: 'unknown'\n" in text
     assert "look: 2 classes may be no class but a stray folder: 'thumbs', 'New folder'\n" in text
     assert "__MACOSX" not in text
-    assert "next: lht train birds --on-error skip\n" in text
+    assert "next: lht train birds --levels order,family,species --on-error skip\n" in text
     assert (messy.parent / "preview-birds.png").is_file()
 
     train = "train birds --levels order,family,species --backbone small --epochs 2 --val 0.25 --out runs/own"

@@ -56,7 +56,14 @@ def run_preview(args: PreviewArgs) -> None:
         console.say(f"{console.plural(len(problems), 'unreadable picture')}; train with --on-error skip to leave them out")
     contact_sheet(samples, out, per_class=args.per_class, skip={problem.path for problem in problems})
     console.say(f"contact sheet: {out}")
-    console.say(f"next: lht train {shlex.quote(args.data)}{' --on-error skip' if problems else ''}")
+    same = {
+        "hierarchy": args.hierarchy,
+        "levels": args.levels,
+        "unknown": args.unknown,
+        "on-error": "skip" if problems else None,
+    }
+    words = [word for name, value in same.items() if value is not None for word in (f"--{name}", str(value))]
+    console.say(f"next: {shlex.join(['lht', 'train', args.data, *words])}")
 
 
 @dataclass(frozen=True)
