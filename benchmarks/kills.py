@@ -249,10 +249,10 @@ def trial(command: Command, place: Path, share: float, seconds: float, expected:
     return f"left behind: {leftovers(place)}" if leftovers(place) else ""
 
 
-def kill_all(count: int, seed: int, place: Path) -> Iterator[tuple[str, float, Outcome, list[str]]]:
+def kill_all(count: int, seed: int, place: Path, only: str = "") -> Iterator[tuple[str, float, Outcome, list[str]]]:
     """Kill all commands by turns, `count` times together."""
     chance = random.Random(seed)
-    known = commands(place)
+    known = [one for one in commands(place) if only in one.name]
     shares = [count // len(known) + (i < count % len(known)) for i in range(len(known))]
     for command, turns in zip(known, shares, strict=True):
         told, faults = Outcome(), []
@@ -273,6 +273,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Kill commands at random moments, and see whether anything is lost.")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="commands with this in their names")
     asked = parser.parse_args()
     os.environ.pop("TORCHELASTIC_RUN_ID", None)
     torch.set_num_threads(1)
@@ -284,7 +285,7 @@ if __name__ == "__main__":
     said: list[str] = []
     with tempfile.TemporaryDirectory() as work:
         os.environ["LHT_CACHE"] = f"{work}/cache"
-        for name, seconds, told, faults in kill_all(asked.kills, asked.seed, Path(work)):
+        for name, seconds, told, faults in kill_all(asked.kills, asked.seed, Path(work), asked.only):
             figures = (f"{seconds:.1f}", told.kills, told.resumed, told.repeated, told.finished, told.faults)
             print(f"| {name} | {' | '.join(map(str, figures))} |", flush=True)
             said += faults

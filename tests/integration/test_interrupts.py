@@ -57,3 +57,11 @@ def test_an_interrupt_stops_a_comparison_at_once_and_it_can_be_resumed(data: Pat
     until(lambda: not children(process.pid), 10)
     assert not list(tmp_path.glob("c/runs/*/metrics.json"))
     assert not (tmp_path / "c" / ".lock").exists()
+
+
+def test_training_that_is_killed_is_resumed_to_the_same_bits():
+    kills = Path(__file__).parents[2] / "benchmarks" / "kills.py"
+    words = [sys.executable, str(kills), "--kills", "3", "--only", "train on features"]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+    assert "No fault." in found.stdout, found.stdout + found.stderr
+    assert found.returncode == 0
