@@ -78,6 +78,8 @@ def _hints(kind: Any) -> dict[str, Any]:
 def fitting(name: str, value: Any, hint: Any) -> Any:
     """The value of an option as its type wants it. Raises ConfigError that says what it takes."""
     plain = value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
+    if isinstance(plain, os.PathLike) and not isinstance(plain, Path):
+        plain = Path(plain)  # a run that `train` has returned
     if isinstance(plain, str | Path) and "\0" in str(plain):
         raise ConfigError(f"`{name}` holds a NUL character: remove it")
     for part in _parts(hint):
