@@ -94,7 +94,7 @@ def _as(kind: Any, value: Any) -> Any:
     """A value as one type wants it. Raises ValidationError when it does not fit; types without a check take anything."""
     if get_origin(kind) in (Annotated, Literal, tuple, list) or kind in (bool, int, float):
         return msgspec.convert(value, kind, dec_hook=_from_text)
-    if kind is Path and isinstance(value, str):
+    if kind is Path and isinstance(value, str | os.PathLike):
         return Path(value)
     if get_origin(kind) is None and isinstance(kind, type) and kind is not Any and not isinstance(value, kind):
         raise msgspec.ValidationError
