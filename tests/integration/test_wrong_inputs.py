@@ -137,7 +137,7 @@ def test_a_mistake_gets_one_sentence_and_leaves_nothing(name: str, tmp_path: Pat
     make, sentence = CASES[name]
     arguments = make(tmp_path)
     monkeypatch.chdir(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    before = {path: path.is_dir() or path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     said = capsys.readouterr()
@@ -147,7 +147,7 @@ def test_a_mistake_gets_one_sentence_and_leaves_nothing(name: str, tmp_path: Pat
     assert said.err.count("\n") == 1
     assert "Traceback" not in said.err
     assert said.out == ""
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert {path: path.is_dir() or path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_flags_that_do_not_exist_exit_with_2(capsys) -> None:

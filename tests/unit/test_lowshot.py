@@ -468,7 +468,7 @@ def test_an_unknown_new_class_is_refused_with_the_nearest(tmp_path, birds):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"shots": "0,1"}, "shots is '0,1'"),
+        ({"shots": "0,1"}, "shots is 0: it must be at least 1"),
         ({"shots": "one"}, "shots is 'one': pass whole numbers"),
         ({"groups": "4,b"}, "groups is '4,b': pass whole numbers"),
         ({"draws": 0}, "draws is 0"),

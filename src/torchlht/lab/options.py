@@ -178,11 +178,11 @@ class LowshotArgs(MethodArgs, BackboneArgs, OnErrorArgs, TreeArgs, ManyArgs):
 
     def shot_list(self) -> list[int]:
         """`shots` as numbers, ascending, each once."""
-        return sorted(set(_whole_numbers("shots", self.shots)))
+        return [fitting("shots", number, Count) for number in sorted(set(_whole_numbers("shots", self.shots)))]
 
     def group_list(self) -> list[int]:
         """`groups` as numbers."""
-        return _whole_numbers("groups", self.groups)
+        return [fitting("groups", number, Count) for number in _whole_numbers("groups", self.groups)]
 
     def with_recipe(self, *, features: bool) -> LowshotArgs:
         """The same options, with every open value filled in for features, or for pictures."""
