@@ -21,6 +21,7 @@ demo: $(READY)  ## train flat, multihead, lht and lht with unknown labels filled
 	$(BIN)/lht compare demo --methods flat,multihead,lht,lht:semi=both --mask 0.9 --seeds 3 --epochs 18 --out runs/demo --resume
 
 test: check  ## everything CI runs
+	$(BIN)/pytest -q -n 2 tests/doors
 	$(BIN)/pytest -q -n 2 tests/integration
 
 check: $(READY)  ## ruff, mypy --strict and the unit tests: under a minute
