@@ -260,6 +260,7 @@ def test_the_linear_form_breaks_under_autocast(dtype):
 def test_autocast_gives_the_float64_loss_and_gradients_of_the_same_half_precision_outputs(dtype, kind):
     """The linear layers round, what follows does not: loss and gradients at their outputs equal the naive float64 ones."""
     head, features, labels = strong_head("low_rank", 1, kind, scale=2.0)
+    assert head.prior_weight == 10
     layers = [head.classifier, *(layer for step in head.steps for layer in (step.left, step.right))]
     outputs: list[Tensor] = []
     hooks = [layer.register_forward_hook(lambda module, inputs, output: outputs.append(output)) for layer in layers]
@@ -279,7 +280,10 @@ def test_autocast_gives_the_float64_loss_and_gradients_of_the_same_half_precisio
         t = torch.softmax(right @ left.mT + step.gamma.detach().double() * s, dim=1)
         p = (t @ p.unsqueeze(2)).squeeze(2)
         omega = (t * t.log()).sum(dim=1).mean() if kind == "entropy" else -(t * step.rows).log().mean()
+        held = torch.softmax(head.gamma * s, dim=0)
+        drift = (held * (held.log() - t.log())).sum(dim=1).mean()
         expected = expected - p[torch.arange(6), labels[:, k + 1]].log().mean() / 3 + 0.1 * omega / 2
+        expected = expected + head.prior_weight * drift / 2
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     step_size = torch.finfo(dtype).eps
     for mine, reference in zip(found, torch.autograd.grad(expected, leaves), strict=True):

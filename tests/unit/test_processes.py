@@ -89,7 +89,8 @@ def unfinished(folder: Path, launch: str) -> Path:
     """A run of an earlier version that has begun."""
     folder.mkdir()
     args = TrainArgs(lasting_name("data.npz"), folder, epochs=7)
-    config = {"model": {"method": "lht", "options": {}}, "train": args.to_dict(), "launch": launch}
+    model = {"backbone": "none", "in_features": 3, "method": "lht", "options": {}}
+    config = {"model": model, "train": args.to_dict(), "launch": launch}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     (folder / "split.json").write_text("{}")
     return folder
