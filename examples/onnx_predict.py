@@ -41,7 +41,7 @@ def calibrated(log_p, temperature, kind):
 
 for name in sys.argv[2:]:
     outputs = session.run(None, {"input": prepare(name) if spec else np.load(name)["x"].astype(np.float32)})
-    probabilities = [calibrated(*level) for level in zip(outputs, about["temperatures"], kinds, strict=True)]
+    probabilities = [calibrated(*level) for level in zip(outputs[: len(levels)], about["temperatures"], kinds, strict=True)]
     paths = [np.arange(len(levels[0]["classes"]))]  # per level, the class above each finest class
     for level in levels[:-1]:
         paths.append(np.array(level["parents"])[paths[-1]])

@@ -199,7 +199,7 @@ def test_the_file_is_plain_onnx_and_tells_nothing_of_the_computer(cases: Callabl
     proto = onnx.load(case.file, load_external_data=False)
     onnx.checker.check_model(proto)
     assert [value.name for value in proto.graph.input] == ["input"]
-    assert [value.name for value in proto.graph.output] == list(TREE.levels)
+    assert [value.name for value in proto.graph.output] == [*TREE.levels, "distance"]
     assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
     assert [entry.key for entry in proto.metadata_props] == ["torchlht"]
     assert all(node.domain == "" for node in proto.graph.node)

@@ -38,7 +38,8 @@ def test_fine_tuning_learns_colours_from_a_folder_and_predicts_files(pictures: P
 
     main(["predict", str(run), str(pictures), "--format", "csv"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "file,order,order_probability,family,family_probability,species,species_probability,consistent"
+    as_far = ",order_as_far,family_as_far,species_as_far,unlike"
+    assert lines[0] == "file,order,order_probability,family,family_probability,species,species_probability,consistent" + as_far
     assert len(lines) == 1 + 48
     main(["predict", str(run), f"{pictures}/**/*Tern*.png"])
     assert "Arctic Tern 3.png" in capsys.readouterr().out.replace("\n", "")

@@ -309,8 +309,8 @@ def test_contenders_may_differ_in_how_they_are_trained(birds: Path, tmp_path: Pa
     ("arguments", "told"),
     [
         (["--ema", "1.5"], "--ema is 1.5: it must be a decay from 0 to below 1"),
-        (["--input-dropout", "1.0"], "input_dropout is 1.0: it must be a share from 0 to below 1"),
-        (["--label-noise", "2"], "--label-noise is 2.0: pass a share"),
+        (["--input-dropout", "1.0"], "--input-dropout is 1.0: it must be a share from 0 to below 1"),
+        (["--label-noise", "2"], "--label-noise is 2.0: it must be a share from 0 to 1"),
         (["--perturb-share", "-1"], "--perturb-share is -1.0: it must be a share"),
         (["--semi", "both", "--mask", "1", "--mask-minimum", "0"], "--semi both needs samples with a label"),
         (["--input-dropout", "0.5", "--method", "logistic"], "method logistic has no option 'input_dropout'"),

@@ -19,7 +19,10 @@ from torchlht import TrainArgs, train
 from torchlht.cli import main
 from torchlht.heads.method import method_options
 
-FINISHED = {"config.yaml", "hierarchy.json", "history.csv", "metrics.json", "model.safetensors", "split.json"}
+FINISHED = {
+    "config.yaml", "hierarchy.json", "history.csv", "metrics.json", "model.safetensors", "novelty.safetensors", "outcomes.npz",
+    "split.json",
+}  # fmt: skip
 
 
 def quick(data: Path, out: Path, **options: object) -> TrainArgs:

@@ -164,7 +164,7 @@ def _check_operator(target: str) -> None:
     if target in ARITHMETIC or (
         found
         and isinstance(known, torch._ops.OpOverload)
-        and (not found[1].startswith("_") or found[1] in PRIVATE)
+        and (not found[1].startswith("_") or found[1] in PRIVATE or found[1] in ("__and__", "__or__", "__xor__"))
         and all(one.name in TEXTS for one in known._schema.arguments if "str" in str(one.type))
     ):
         return

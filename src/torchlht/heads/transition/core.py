@@ -218,8 +218,8 @@ class LowRankTransition(Transition):
         e = t * math.exp(-gamma)
         with without_autocast(self.left):
             expected = (t - e) * self.right.index_select(1, self.prior.rows) + e * self.right.sum(dim=1, keepdim=True)
-            products = shared_mean((expected * self.left).sum(dim=2))
-            return math.log(t) - (rows - 1) * e * gamma + self.normaliser() - products - t * self.gamma
+            said = (expected * self.left).sum(dim=2) + t * self.gamma - math.log(t) + (rows - 1) * e * gamma
+            return self.normaliser() - shared_mean(said)
 
     def normaliser(self) -> Tensor:
         """Mean over samples and columns of ℓ_j = logsumexp_i A_ij."""

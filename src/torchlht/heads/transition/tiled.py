@@ -62,8 +62,9 @@ class TiledTransition(LowRankTransition):
     def normaliser(self) -> Tensor:
         """Mean over samples and columns of ℓ_j, from KL(uniform ‖ T_·j) = ℓ_j - Σ_i A_ij / rows - log rows."""
         rows, columns = self.right.shape[1], self.left.shape[1]
-        products = shared_mean((self.right.mean(dim=1) * self.left.mean(dim=1)).sum(dim=1))
-        return self.confusion("kl") + products + self.gamma * len(self.prior.rows) / (rows * columns) + math.log(rows)
+        products = (self.right.mean(dim=1) * self.left.mean(dim=1)).sum(dim=1)
+        mean = products + self.gamma * len(self.prior.rows) / (rows * columns) + math.log(rows)
+        return self.confusion("kl") + shared_mean(mean)
 
 
 class TiledStep(torch.autograd.Function):
