@@ -19,8 +19,6 @@ from torchlht.measure.metrics import REGISTER
 from torchlht.measure.outcomes import FILE, Outcomes, Recorder
 from torchlht.measure.verdict import half_widths, interval, tell_apart, widest
 
-RNG = np.random.default_rng(0)
-
 
 def drawn(rng: np.random.Generator, methods: int, seeds: int, samples: int, noise: float = 0.02) -> tuple[Any, Any]:
     """Right or wrong, and how often each method is right in truth: samples are hard or easy for all, and for a method."""
@@ -54,20 +52,20 @@ def test_with_few_samples_intervals_hold_where_those_over_seeds_alone_do_not(met
 
 
 def test_with_one_seed_it_is_the_paired_t_interval_over_samples() -> None:
-    outcomes, _ = drawn(RNG, 2, 1, 40)
+    outcomes, _ = drawn(np.random.default_rng(0), 2, 1, 40)
     low, high = stats.ttest_rel(*outcomes[:, 0]).confidence_interval(0.95)
     assert half_widths(outcomes)[0, 1] == pytest.approx((high - low) / 2, rel=1e-6)
 
 
 def test_with_endless_samples_it_is_the_interval_over_seeds() -> None:
     """Samples that are all alike have no noise of their own."""
-    scores = RNG.normal(size=(3, 4))
+    scores = np.random.default_rng(0).normal(size=(3, 4))
     outcomes = np.repeat(scores[:, :, None], 100_000, axis=2)
     assert half_widths(outcomes)[0, 1] == pytest.approx(interval(scores), rel=1e-3)
 
 
 def test_the_parts_of_the_variance_are_those_of_a_naive_analysis() -> None:
-    outcomes, _ = drawn(RNG, 3, 4, 30)
+    outcomes, _ = drawn(np.random.default_rng(0), 3, 4, 30)
     d = outcomes[0] - outcomes[2]  # (seeds, samples)
     samples = d.mean(axis=0).var(ddof=1) / 30
     table, rest = outcomes.mean(axis=2), 0.0
@@ -88,7 +86,7 @@ def test_the_parts_of_the_variance_are_those_of_a_naive_analysis() -> None:
 
 
 def test_methods_that_answer_alike_are_compared_more_sharply_but_never_beyond_one_sample() -> None:
-    outcomes, _ = drawn(RNG, 3, 3, 200)
+    outcomes, _ = drawn(np.random.default_rng(0), 3, 3, 200)
     outcomes[1] = outcomes[0]
     outcomes[1, :, :2] = 1 - outcomes[1, :, :2]
     halves = half_widths(outcomes)
@@ -117,7 +115,7 @@ def test_a_lead_that_few_samples_carry_is_not_shown_although_every_seed_has_it()
 
 
 def test_with_one_seed_only_samples_are_counted_and_it_says_so() -> None:
-    outcomes, _ = drawn(RNG, 2, 1, 3000)
+    outcomes, _ = drawn(np.random.default_rng(0), 2, 1, 3000)
     outcomes[1, 0, :1500] = 1
     found = tell_apart("here", scores(outcomes), outcomes=outcomes)
     assert found.best == "m1"
