@@ -148,13 +148,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--choices", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first choice")
     parser.add_argument("--epochs", type=int, default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/novelty"))
     args = parser.parse_args()
     with np.load(args.data) as file:
         data = dict(file)
     x, rows, flags = torch.from_numpy(data["x"].astype(np.float32)), [], []
-    for number in range(args.choices):
+    for number in range(args.first, args.first + args.choices):
         choice = choose(data["y"], number)
         test = choice.known & ~data["train"]
         held = test & (np.random.default_rng(number).random(len(test)) < 0.5)
