@@ -38,7 +38,7 @@ def children(pid: int) -> list[str]:
     return found.stdout.split()
 
 
-def test_an_interrupt_stops_a_comparison_at_once_and_it_can_be_resumed(data: Path, tmp_path: Path):
+def test_an_interrupt_stops_a_comparison_and_its_workers_at_once(data: Path, tmp_path: Path):
     words = [*LHT, "compare", str(data), "--out", str(tmp_path / "c"), "--methods", "flat,lht", "--mask", "0", "--seeds", "2"]
     words += ["--epochs", "4000", "--jobs", "2", "--checkpoint-every", "5"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:

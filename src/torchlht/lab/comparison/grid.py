@@ -8,12 +8,11 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -219,31 +218,27 @@ def workers(jobs: int, total: int) -> Iterator[Workers]:
             yield Workers(1, None, view)
             return
         spawn = multiprocessing.get_context("spawn")
-        stop = spawn.Event()
-        with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=obey, initargs=(stop,)) as pool:
+        with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=obey) as pool:
             try:
                 yield Workers(jobs, pool, view)
-            except BaseException:
-                stop.set()  # the pool itself would wait for the cells that have begun, and for those it has sent ahead
+            except BaseException:  # the pool itself would wait for the cells that have begun, and for those it has sent ahead
+                for worker in multiprocessing.active_children():
+                    worker.kill()  # files are written completely or not at all
                 pool.shutdown(cancel_futures=True)
                 raise
 
 
-def obey(stop: Event) -> None:
-    """Stop this worker at once when it is told to, or when its parent is killed: files are written completely or not at all.
-
-    The parent alone hears an interrupt from the keyboard, and tells its workers.
-    """
+def obey() -> None:
+    """Leave interrupts from the keyboard to the parent of this worker, and end when it ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def leave_after(wait: Callable[[], object]) -> None:
-        wait()
+    def leave() -> None:
+        parent.join()
         os._exit(1)
 
-    for wait in (parent.join, stop.wait):
-        threading.Thread(target=leave_after, args=(wait,), daemon=True).start()
+    threading.Thread(target=leave, daemon=True).start()
 
 
 def run_cell(cell: Cell, threads: int | None) -> None:
