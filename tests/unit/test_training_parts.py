@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing import event_accumulator
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ from torchlht.heads.method import Estimator, create_method, list_methods
 from torchlht.learn.fitting import best_epoch, make_optimizer
 from torchlht.learn.semi.propagation import with_ancestors
 from torchlht.learn.training import backbone_name, build, make_semi, open_run, origin, own_options, prepare, taught_samples
-from torchlht.measure.evaluation import run_inputs
+from torchlht.measure.evaluation import as_measured, run_inputs
 from trees import quick, random_hierarchy, random_labels
 
 TREE = random_hierarchy(np.random.default_rng(0), (9, 5, 3))
@@ -533,3 +534,20 @@ def test_a_run_records_options_that_came_later_and_an_older_one_is_trained_on_as
     assert own_options(config).option == TrainArgs.from_dict(config["train"]).option
     del config["model"]["options"]["prior_weight"]
     assert "prior_weight=0.0" in own_options(config).option
+
+
+def test_a_run_that_skipped_pictures_is_measured_on_the_test_samples_it_set_aside(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("LHT_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        picture = tmp_path / "birds" / "AB"[i % 2] / "wxyz"[i % 4] / f"{i}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(picture)
+        if i % 12 == 5:
+            picture.write_bytes(picture.read_bytes()[:40])
+    args = options(tmp_path / "birds", on_error="skip")
+    trained = prepare(args).samples
+    measured = as_measured(args, trained.hierarchy)
+    tested = [[samples.keys[i] for i in samples.index("test")] for samples in (trained, measured)]
+    assert tested[0] == tested[1]
+    assert len(tested[0]) == 11

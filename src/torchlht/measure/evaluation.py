@@ -304,9 +304,11 @@ def kept_features(samples: Samples, model: Model) -> NDArray[np.float32] | None:
 
 
 def as_measured(args: DataArgs, tree: Hierarchy) -> Samples:
-    """A run's own data with all its labels, test samples marked."""
+    """A run's own data with all its labels, without pictures that it skipped, test samples marked."""
     own = args.perturb == "none" and args.prior is None  # else read the data's own tree
     samples = read_as_trained(args, tree if own else None)
+    if args.on_error == "skip":  # before test samples are set aside, as in training: else they would be others
+        samples, _ = check_images(samples, "skip")
     samples, faults = hold_out_test(samples, args.test_share), args.make_faults()
     return faults.perturb_tree(samples) if faults else samples
 
