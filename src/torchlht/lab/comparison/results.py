@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
+from rich.table import Column, Table
 
 from torchlht.errors import RunError
 from torchlht.files import csv_text, read_csv, replacing, write_text
@@ -313,9 +313,9 @@ def document(results: Comparison, trials: Sequence[Trial] = ()) -> str:
 def shown_results(out: Path, data: str) -> Iterator[Table | str]:
     """The table, the verdicts, and the next step, for the terminal."""
     results = read_results(out)
-    table = Table("masked", "method")
+    table = Table("masked", Column("method", overflow="fold"))
     for heading in accuracy_header(results)[2:]:
-        table.add_column(heading.replace(" (", "\n("), justify="right")
+        table.add_column(heading.replace(" (", "\n").removesuffix(")"), justify="right")
     for row in table_rows(results):
         table.add_row(*row)
     yield table
