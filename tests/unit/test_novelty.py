@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from torchlht import list_methods
@@ -227,3 +228,24 @@ def test_masked_training_samples_take_part() -> None:
     labels = random_labels(TREE, np.random.default_rng(0), 150, missing=0.0)
     labels[:, 0] = -1
     assert learn_novelty(model, FeatureSet(x, labels), None) is not None
+
+
+@pytest.mark.parametrize("how", ["truncated", "another width", "other levels", "not a number", "a tensor is missing"])
+def test_a_damaged_file_is_told_and_can_be_written_again(how: str, tmp_path: Path) -> None:
+    model = model_of()
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "novelty.safetensors"
+    tensors = load_file(file)
+    if how == "truncated":
+        file.write_bytes(file.read_bytes()[:200])
+    else:
+        damage = {
+            "another width": {"projection": tensors["projection"][1:].contiguous()},
+            "other levels": {"weights": tensors["weights"][1:].contiguous()},
+            "not a number": {"means": tensors["means"] * torch.nan},
+        }
+        kept = {name: value for name, value in tensors.items() if how != "a tensor is missing" or name != "spread"}
+        save_file(kept | damage.get(how, {}), file)
+    with pytest.raises(RunError, match=r"novelty.safetensors: .*write it again with lht calibrate"):
+        Model.from_pretrained(tmp_path)
+    assert Model.from_pretrained(tmp_path, calibrated=False).novelty is None

@@ -270,7 +270,7 @@ class Model(nn.Module, Predictor):
 
         Args:
             source: the directory, or the id.
-            calibrated: whether to read its calibration, if there is one.
+            calibrated: whether to read its calibration and what it calls unlike anything known, if they are there.
 
         Raises:
             RunError: when there is no such directory or repository, or it is incomplete.
@@ -290,7 +290,7 @@ class Model(nn.Module, Predictor):
             what = first_line(error).rstrip(":")
             raise RunError(f"{folder / WEIGHTS}: these weights do not belong to this configuration ({what})") from error
         model.calibration = Calibration.read(folder, hierarchy) if calibrated else None
-        model.novelty = Novelty.read(folder)
+        model.novelty = Novelty.read(folder, model.method.in_features, len(hierarchy)) if calibrated else None
         return model.eval()
 
     @classmethod

@@ -114,16 +114,30 @@ class Novelty:
             save_file({name: value.contiguous() for name, value in tensors.items()}, beside)
 
     @classmethod
-    def read(cls, folder: Path) -> Novelty | None:
-        """That of a run, or None."""
+    def read(cls, folder: Path, in_features: int, levels: int) -> Novelty | None:
+        """That of a run whose method takes features of this width, or None."""
         if not (folder / FILE).is_file():
             return None
         try:
             with safe_open(folder / FILE, "pt") as file:
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
-            return cls(found.pop("weights"), found.pop("references"), Space(**found))
+            novelty = cls(found.pop("weights"), found.pop("references"), Space(**found))
         except (SafetensorError, KeyError, TypeError) as error:
             raise RunError(f"{folder / FILE}: cannot be read ({error!r}); write it again with lht calibrate") from error
+        novelty.check(str(folder / FILE), in_features, levels)
+        return novelty
+
+    def check(self, source: str, in_features: int, levels: int) -> None:
+        """Raise RunError if it is not for features of this width and this many levels, or holds what is no number."""
+        assert self.space is not None
+        q, n, classes = self.space.spread.numel(), self.references.numel() // levels, self.space.means.shape[:1]
+        wanted = {
+            "weights": (levels, 2), "references": (levels, n), "centre": (in_features,), "projection": (in_features, q),
+            "spread": (q,), "means": (*classes, q),
+        }  # fmt: skip
+        found = {**vars(self), **vars(self.space)}
+        if any(found[name].shape != shape or not torch.isfinite(found[name]).all() for name, shape in wanted.items()):
+            raise RunError(f"{source}: does not fit this run; write it again with lht calibrate")
 
 
 def _scores(prediction: Prediction, weights: Tensor) -> Tensor:
