@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,10 +39,16 @@ def children(pid: int) -> list[str]:
     return found.stdout.split()
 
 
+def hearing() -> None:
+    """Hear interrupts: a shell that starts the tests in the background would have them ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_stops_a_comparison_and_its_workers_at_once(data: Path, tmp_path: Path):
     words = [*LHT, "compare", str(data), "--out", str(tmp_path / "c"), "--methods", "flat,lht", "--mask", "0", "--seeds", "2"]
     words += ["--epochs", "4000", "--jobs", "2", "--checkpoint-every", "5"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    how: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": hearing}
+    with subprocess.Popen(words, **how) as process:
         try:
             until(lambda: len(list(tmp_path.glob("c/runs/*/config.yaml"))) == 2)
             os.kill(process.pid, signal.SIGINT)
