@@ -74,6 +74,11 @@ def together(tally: Tally | None = None) -> Iterator[None]:
         _sharing, _tally = before
 
 
+def is_first() -> bool:
+    """Whether this is the first of several processes, or the only one."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+
+
 def world() -> int:
     """The number of processes that compute together: 1 outside `together`."""
     return dist.get_world_size() if _sharing and dist.is_available() and dist.is_initialized() else 1

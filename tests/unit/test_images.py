@@ -474,6 +474,17 @@ def test_drop_last_drops_a_short_last_batch_but_never_the_only_one(n: int, size:
     assert [len(batch) for batch in batches] == lengths
 
 
+def test_a_weight_is_how_often_a_sample_comes_on_average() -> None:
+    weights = np.array([0.0, 2.0, 0.25, 1.0])
+    counts = np.zeros((400, 4))
+    for epoch in range(400):
+        for batch in epoch_batches(4, 2, seed=0, epoch=epoch, weights=weights):
+            np.add.at(counts[epoch], batch, 1)
+    assert (counts[:, [0, 1, 3]] == weights[[0, 1, 3]]).all()  # whole numbers are exact
+    assert set(counts[:, 2]) == {0, 1}
+    assert abs(counts[:, 2].mean() - 0.25) < 0.07
+
+
 def test_the_order_changes_with_the_seed_and_the_epoch() -> None:
     orders = {tuple(epoch_batches(30, 30, seed=seed, epoch=epoch)[0]) for seed in range(3) for epoch in range(3)}
     assert len(orders) == 9

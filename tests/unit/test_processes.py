@@ -16,7 +16,7 @@ from torchlht.data.samples import lasting_name
 from torchlht.errors import ConfigError, RunError
 from torchlht.heads.prediction import masked_mean
 from torchlht.learn.fitting import cut
-from torchlht.learn.launching import check_compiler, launch_id, make_fabric
+from torchlht.learn.launching import check_compiler, find_machine, launch_id
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import open_run
 from torchlht.processes import Tally, objects_of_all, of_all, shared_count, shared_mean, together, world
@@ -152,6 +152,6 @@ def test_where_nothing_can_be_compiled_a_run_says_so(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("accelerator", "devices"), [("abacus", 1), ("tpu", 1), ("cpu", 1000)])
 def test_what_this_machine_does_not_have_is_refused_in_one_sentence(accelerator: str, devices: int) -> None:
     with pytest.raises(ConfigError, match=r"cannot be used here|can use at most") as caught:
-        make_fabric(accelerator, devices)
+        find_machine(accelerator, devices)
     assert "\n" not in caught.value.in_flags
     assert "--Accel" not in caught.value.in_flags

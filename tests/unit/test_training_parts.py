@@ -32,6 +32,8 @@ from torchlht.data.batches import paper_preprocess
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError
 from torchlht.heads.method import Estimator, create_method, list_methods
+from torchlht.learn import launching, training
+from torchlht.learn.alone import Alone
 from torchlht.learn.fitting import best_epoch, make_optimizer
 from torchlht.learn.semi.propagation import with_ancestors
 from torchlht.learn.training import backbone_name, build, make_semi, open_run, origin, own_options, prepare, taught_samples
@@ -433,6 +435,19 @@ def test_times_and_counts_of_a_run_agree_with_each_other(embeddings: Path, tmp_p
     assert metrics["seconds_per_step"] == pytest.approx(metrics["train_seconds"] / 6)
     for row in rows:
         assert 120 / float(row["seconds"]) <= float(row["images_per_second"]) < 1e7
+
+
+def test_alone_and_under_fabric_training_ends_with_the_same_weights(
+    embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    for name, machine in {"alone": lambda *_: Alone(), "fabric": launching.make_fabric}.items():
+        monkeypatch.setattr(training, "find_machine", machine)
+        args = options(embeddings, tmp_path / name, epochs=2, semi="both", mask=0.5, val=0.2)
+        kept.append(load_file(training.train(args) / "model.safetensors"))
+    alone, under = kept
+    assert alone.keys() == under.keys()
+    assert all(torch.equal(alone[name], under[name]) for name in alone)
 
 
 def test_the_history_of_a_run_is_what_tensorboard_shows(embeddings: Path, tmp_path: Path) -> None:

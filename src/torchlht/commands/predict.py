@@ -124,10 +124,10 @@ class Processes:
 
         if "WORLD_SIZE" not in os.environ:
             return cls(find_device(accelerator))
-        from torchlht.learn.launching import make_fabric
+        from torchlht.learn.launching import find_machine
 
-        fabric = make_fabric(accelerator)
-        return cls(fabric.device, fabric.global_rank, fabric.world_size)
+        machine = find_machine(accelerator)
+        return cls(machine.device, machine.global_rank, machine.world_size)
 
     def everyone(self, mine: T) -> list[T]:
         """What each of them has found."""

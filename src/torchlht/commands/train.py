@@ -11,13 +11,12 @@ from torchlht.show import terminal
 @command("train", "training")
 def run_train(args: TrainArgs) -> None:
     """Train a hierarchical classifier on partly labelled data."""
-    from lightning_fabric.utilities.rank_zero import rank_zero_only
-
     from torchlht.answer.records import read_metrics
     from torchlht.learn.training import train
+    from torchlht.processes import is_first
 
     run = train(args)
-    if getattr(rank_zero_only, "rank", 0):  # only the first process prints
+    if not is_first():  # only one process prints
         return
     metrics = read_metrics(run)
     rule = metrics["selection"]

@@ -312,10 +312,16 @@ RAM_LIMIT = 2 * 2**30  # decoded pictures are kept in memory up to this many byt
 
 
 class FeatureSet(Dataset[Batch]):
-    """Features with their labels, loaded one batch at a time."""
+    """Features with their labels, loaded one batch at a time.
 
-    def __init__(self, x: Tensor, labels: Tensor) -> None:
-        self.x, self.labels = x, labels
+    Args:
+        x: (N, d)
+        labels: (N, K)
+        weights: (N,) how often an epoch shows each sample, on average; once by default.
+    """
+
+    def __init__(self, x: Tensor, labels: Tensor, weights: NDArray[np.float64] | None = None) -> None:
+        self.x, self.labels, self.weights = x, labels, weights
         self.in_memory, self.streamed = True, False
 
     def __len__(self) -> int:
@@ -462,13 +468,27 @@ def set_batches(data: SampleSet, batch_size: int, *, seed: int, epoch: int, drop
     """The batches of one epoch over a set: by `stream_batches` if it is streamed, else by `epoch_batches`."""
     if isinstance(data, ImageSet) and data.streamed:
         return stream_batches(data.shards, batch_size, seed=seed, epoch=epoch, drop_last=drop_last)
-    return epoch_batches(len(data), batch_size, seed=seed, epoch=epoch, drop_last=drop_last)
+    weights = data.weights if isinstance(data, FeatureSet) else None
+    return epoch_batches(len(data), batch_size, seed=seed, epoch=epoch, drop_last=drop_last, weights=weights)
 
 
-def epoch_batches(n: int, batch_size: int, *, seed: int, epoch: int, drop_last: bool = False) -> list[list[int]]:
-    """The batches of one epoch: a permutation that depends on the seed and the epoch alone."""
-    order = np.random.default_rng([seed, epoch]).permutation(n).tolist()
-    batches = [order[i : i + batch_size] for i in range(0, n, batch_size)]
+def epoch_batches(
+    n: int,
+    batch_size: int,
+    *,
+    seed: int,
+    epoch: int,
+    drop_last: bool = False,
+    weights: NDArray[np.float64] | None = None,
+) -> list[list[int]]:
+    """The batches of one epoch: a permutation that depends on the seed, the epoch and the weights alone.
+
+    A sample of weight w comes w times on average: ⌊w⌋ or ⌈w⌉ times.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    samples = n if weights is None else np.repeat(np.arange(n), np.floor(weights + rng.random(n)).astype(np.int64))
+    order = rng.permutation(samples).tolist()
+    batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     if drop_last and len(batches) > 1 and len(batches[-1]) < batch_size:
         batches.pop()
     return batches

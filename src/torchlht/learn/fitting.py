@@ -1,22 +1,22 @@
 """The steps of training: epochs, checkpoints, validation. Several processes do the same as one.
 
+Without a run nothing is written: that is how the scikit-learn estimator trains.
+
 Every random choice depends on the seed and the epoch; a checkpoint inside an epoch keeps the state of the generators, too.
 A batch is cut into parts (`--accumulate`), and each part into the shares of processes; a share may be empty.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-from lightning_utilities.core.imports import RequirementCache
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -30,12 +30,16 @@ from torchlht.errors import DivergedError, RunError, first_line
 from torchlht.files import replacing
 from torchlht.heads.method import Estimator
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.alone import Machine
 from torchlht.learn.options import Recipe
 from torchlht.learn.semi.schedule import Semi
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
-from torchlht.measure.evaluation import measure
-from torchlht.measure.outcomes import Recorder
 from torchlht.processes import of_all
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from torchlht.measure.outcomes import Recorder
 
 TEACHER = 0.99  # decay of the averaged weights used by --semi posterior when --ema is not given
 
@@ -78,15 +82,15 @@ class Fitting:
 
     Attributes:
         objective: network and loss.
-        step: the same, wrapped by Fabric.
+        step: the same, as the machine has set it up.
         averaged: the averaged weights, if any.
         history: a row per finished epoch.
         progress: progress of the current epoch.
     """
 
-    fabric: Fabric
+    machine: Machine
     recipe: Recipe
-    run: Run
+    run: Run | None
     model: Model
     sets: Sets
     semi: Semi | None
@@ -131,46 +135,47 @@ def batches_of(recipe: Recipe, sets: Sets, epoch: int) -> list[list[int]]:
 # ---- all epochs ----------------------------------------------------------------------------------------------------
 
 
-def fit(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
-    """Run all epochs, with a checkpoint after each, starting from the last checkpoint."""
+def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: Sets, semi: Semi | None) -> History:
+    """Run all epochs; with a run, write a checkpoint after each, and start from the last one."""
     if isinstance(model.method, Estimator):
-        return fit_at_once(fabric, recipe, run, model, sets, semi)
-    now = set_up(fabric, recipe, run, model, sets, semi)
-    if run.last.is_file():
-        go_on(now)
-    logger = make_logger(fabric, recipe, run)
-    quiet = recipe.quiet or not fabric.is_global_zero
+        return fit_at_once(machine, recipe, run, model, sets, semi)
+    now = set_up(machine, recipe, run, model, sets, semi)
+    if run is not None and run.last.is_file():
+        go_on(now, run)
+    logger = make_logger(machine, recipe, run)
+    quiet = recipe.quiet or not machine.is_global_zero
     with console.EpochView(recipe.epochs, len(now.batches(0)), start=len(now.history), quiet=quiet) as view:
         for epoch in range(len(now.history), recipe.epochs):
             row = train_epoch(now, epoch, view)
             if sets.val is not None:
-                row |= validate(fabric, model, now.kept, sets, sets.val)
+                row |= validate(machine, model, now.kept, sets, sets.val)
             now.history.append(row)
             now.progress = None
-            keep_epoch(now)
+            if run is not None:
+                keep_epoch(now, run)
             if logger:
-                logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch + 1)
+                log_row(logger, row)
             view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
-            fabric.barrier()
+            machine.barrier()
     if now.kept is not sets.network:
         sets.network.load_state_dict(now.kept.state_dict())
     return now.history
 
 
-def set_up(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> Fitting:
+def set_up(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: Sets, semi: Semi | None) -> Fitting:
     """Set up network, optimizer and averages before the first step."""
-    if fabric.world_size > 1 and fabric.device.type == "cuda":
+    if machine.world_size > 1 and machine.device.type == "cuda":
         share_statistics(model.backbone)
     shares = semi.shares if semi else ()
     objective = Step(sets.network, model, mixup=recipe.mixup, smoothing=recipe.label_smoothing, shares=shares)
-    step, optimizer = fabric.setup(objective, make_optimizer(recipe, model))
+    step, optimizer = machine.setup(objective, make_optimizer(recipe, model))
     averaged = Averaged(sets.network, recipe.ema or TEACHER) if recipe.ema or (semi and semi.needs_teacher) else None
     if recipe.compile:
         model.backbone.compile()  # in place: names of weights do not change
-    return Fitting(fabric, recipe, run, model, sets, semi, objective, step, optimizer, averaged)
+    return Fitting(machine, recipe, run, model, sets, semi, objective, step, optimizer, averaged)
 
 
-def fit_at_once(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Sets, semi: Semi | None) -> History:
+def fit_at_once(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: Sets, semi: Semi | None) -> History:
     """Fit a method that takes all samples at once, without epochs; its history has one row.
 
     Unknown labels are replaced by the likeliest classes of their targets. Targets from the model itself need a second fit.
@@ -179,18 +184,20 @@ def fit_at_once(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Se
     assert isinstance(sets.train, FeatureSet)
     started, row = time.monotonic(), {"epoch": 1.0}
     x, labels = sets.train.x, sets.train.labels
+    drawn = range(len(x)) if sets.train.weights is None else (i for batch in batches_of(recipe, sets, 0) for i in batch)
+    shown = torch.tensor(list(drawn))
     turns = [0, max(semi.rounds) + 1] if semi and semi.needed and semi.needs_teacher else [0]  # its features do not change
     for epoch in turns:
         if semi:
             with torch.no_grad():
                 row |= semi.begin(epoch, lambda: x, lambda: [(np.arange(len(x)), model.method(x).log_probs[0], None)])
         seen = torch.from_numpy(semi.fill()) if semi and semi.targets else labels
-        learns = model.method.learns_from(seen)
-        model.method.fit(x[learns], seen[learns], seed=recipe.seed)
+        rows = shown[model.method.learns_from(seen[shown])]
+        model.method.fit(x[rows], seen[rows], seed=recipe.seed)
     row["seconds"] = time.monotonic() - started
     if sets.val is not None:
-        row |= validate(fabric, model, sets.network, sets, sets.val)
-    if fabric.is_global_zero:
+        row |= validate(machine, model, sets.network, sets, sets.val)
+    if run is not None and machine.is_global_zero:
         run.write_history([row])
     return [row]
 
@@ -200,7 +207,7 @@ def fit_at_once(fabric: Fabric, recipe: Recipe, run: Run, model: Model, sets: Se
 
 def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, float]:
     """Train for one epoch, or for the rest of one; returns its row of the history."""
-    fabric, recipe = now.fabric, now.recipe
+    machine, recipe = now.machine, now.recipe
     started = time.monotonic()
     progress = now.progress = now.progress or begin(now, epoch, view)
     factor = (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
@@ -209,19 +216,19 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
     now.sets.train.set_epoch(recipe.seed, epoch)
     now.step.train()
     batches = now.batches(epoch)
-    steps = [cut(batch, recipe.accumulate, fabric.global_rank, fabric.world_size) for batch in batches[progress.steps :]]
+    steps = [cut(batch, recipe.accumulate, machine.global_rank, machine.world_size) for batch in batches[progress.steps :]]
     seed_epoch(now, epoch)
     stream = load(now.sets.train, [rows or part[:1] for shares in steps for part, rows in shares], now.sets.workers)
-    restore_generators(fabric, progress.generators)  # after the loader has drawn from them
+    restore_generators(machine, progress.generators)  # after the loader has drawn from them
     before, begun, left = progress.seconds, time.monotonic(), batches[progress.steps :]
     for i, shares in enumerate(steps, start=progress.steps + 1):
         take_step(now, progress, [rows for _, rows in shares], stream)
         view.step(epoch + 1)
-        if recipe.checkpoint_every and i % recipe.checkpoint_every == 0 and i < len(batches):
+        if now.run and recipe.checkpoint_every and i % recipe.checkpoint_every == 0 and i < len(batches):
             progress.seconds = before + time.monotonic() - started
-            keep_step(now)
-    loss, hits = fabric.all_reduce((progress.loss, progress.hits), reduce_op="sum")
-    mean_loss = (loss / (len(batches) * fabric.world_size)).item()
+            keep_step(now, now.run)
+    loss, hits = machine.all_reduce((progress.loss, progress.hits), reduce_op="sum")
+    mean_loss = (loss / (len(batches) * machine.world_size)).item()
     check_finite("the loss", loss, now)
     check_finite("the sum of the weights", torch.stack([p.detach().sum() for p in now.sets.network.parameters()]).sum(), now)
     tree, accuracy = now.model.hierarchy, (hits[:, 0] / hits[:, 1].clamp(min=1)).tolist()
@@ -247,7 +254,7 @@ def check_finite(name: str, value: Tensor | None, now: Fitting) -> None:
 
 def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
     """Start an epoch: make the targets for unknown labels, and return empty sums."""
-    device, semi = now.fabric.device, now.semi
+    device, semi = now.machine.device, now.semi
     progress = Progress(torch.zeros((), device=device), torch.zeros(len(now.model.hierarchy), 2, device=device))
     if semi:
         progress.found = begin_epoch(
@@ -260,7 +267,7 @@ def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
 
 def seed_epoch(now: Fitting, epoch: int) -> None:
     """Seed the generators for an epoch. The first process draws what a single one would, the others draw other numbers."""
-    rank = now.fabric.global_rank
+    rank = now.machine.global_rank
     moment = [now.recipe.seed, epoch, *([1 + rank] if rank else [])]
     torch.manual_seed(np.random.SeedSequence(moment).generate_state(1)[0].item())
 
@@ -273,7 +280,7 @@ def cut(batch: list[int], parts: int, rank: int, world: int) -> list[tuple[list[
 
 def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], stream: Any) -> None:
     """Take one step of the optimizer, with one forward pass per share; `stream` yields their samples."""
-    fabric, device = now.fabric, now.fabric.device
+    machine, device = now.machine, now.machine.device
     now.optimizer.zero_grad()
     targets = [targets_at(now, rows) for rows in shares]
     if len(shares) > 1:
@@ -281,15 +288,15 @@ def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], str
         now.objective.count_ahead(list(zip(labels, targets, strict=True)))
     for i, (rows, target) in enumerate(zip(shares, targets, strict=True), start=1):
         x, y = (part[: len(rows)].to(device) for part in next(stream))
-        with fabric.no_backward_sync(now.step, enabled=i < len(shares)):
+        with machine.no_backward_sync(now.step, enabled=i < len(shares)):
             loss, hits = now.step(x, y, target)
-            fabric.backward(loss)
+            machine.backward(loss)
         progress.loss += loss.detach()
         progress.hits += hits
     now.objective.tally = None
     if now.recipe.clip:
-        norm = fabric.clip_gradients(now.step, now.optimizer, max_norm=now.recipe.clip, error_if_nonfinite=False)
-        if getattr(fabric.strategy.precision, "scaler", None) is None:  # which skips such a step, and scales less
+        norm = machine.clip_gradients(now.step, now.optimizer, max_norm=now.recipe.clip, error_if_nonfinite=False)
+        if not scales_loss(machine):  # a scaler skips such a step, and scales less
             check_finite("the gradient", norm, now)
     now.optimizer.step()
     if now.averaged:
@@ -297,11 +304,17 @@ def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], str
     progress.steps += 1
 
 
+def scales_loss(machine: Machine) -> bool:
+    """Whether losses are scaled, as float16 needs it."""
+    strategy = getattr(machine, "strategy", None)
+    return strategy is not None and getattr(strategy.precision, "scaler", None) is not None
+
+
 def targets_at(now: Fitting, rows: list[int]) -> Target | None:
     """Index, value and weight of the targets of some samples; None without targets."""
     if not now.semi or not now.semi.targets:
         return None
-    found = now.semi.targets.at(torch.tensor(rows, dtype=torch.int64)).to(now.fabric.device)
+    found = now.semi.targets.at(torch.tensor(rows, dtype=torch.int64)).to(now.machine.device)
     return found.index, found.value, found.weight
 
 
@@ -309,7 +322,7 @@ def targets_at(now: Fitting, rows: list[int]) -> Target | None:
 
 
 def measure_on(
-    fabric: Fabric,
+    machine: Machine,
     model: Model,
     network: nn.Module,
     sets: Sets,
@@ -319,6 +332,8 @@ def measure_on(
     shown: str | None = None,
 ) -> dict[str, Any]:
     """All metrics on a set; `more_rules` and `shown` as in `measure`. Several processes share its samples."""
+    from torchlht.measure.evaluation import measure  # torchmetrics is slow to import
+
     return measure(
         network,
         data,
@@ -326,16 +341,16 @@ def measure_on(
         more_rules=more_rules,
         shown=shown,
         workers=sets.workers,
-        rank=fabric.global_rank,
-        world=fabric.world_size,
+        rank=machine.global_rank,
+        world=machine.world_size,
         calibration=model.calibration,
         record=record,
     )
 
 
-def validate(fabric: Fabric, model: Model, network: nn.Module, sets: Sets, data: SampleSet) -> dict[str, float]:
+def validate(machine: Machine, model: Model, network: nn.Module, sets: Sets, data: SampleSet) -> dict[str, float]:
     """Accuracy on the validation samples, per level and averaged over levels."""
-    metrics = measure_on(fabric, model, network, sets, data)
+    metrics = measure_on(machine, model, network, sets, data)
     levels = {f"val_{level['name']}": level["accuracy"] for level in metrics["levels"] if level["accuracy"] is not None}
     return {**levels, "val_mean": metrics["mean_accuracy"]}
 
@@ -348,27 +363,27 @@ def best_epoch(history: History) -> int:
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def keep_epoch(now: Fitting) -> None:
+def keep_epoch(now: Fitting, run: Run) -> None:
     """Write checkpoint and history, the best weights first: a run killed in between repeats the epoch with the same result."""
-    if not now.fabric.is_global_zero:
+    if not now.machine.is_global_zero:
         return
     if now.recipe.best and best_epoch(now.history) == len(now.history):
-        with replacing(now.run.best) as beside:
+        with replacing(run.best) as beside:
             save_file({n: v.detach().cpu().contiguous() for n, v in now.kept.state_dict().items()}, beside)
-    save_checkpoint(now.run.last, now.sets.network, now.optimizer, Checkpoint(now.history, more=more_state(now)))
-    now.run.write_history(now.history)
+    save_checkpoint(run.last, now.sets.network, now.optimizer, Checkpoint(now.history, more=more_state(now)))
+    run.write_history(now.history)
 
 
-def keep_step(now: Fitting) -> None:
+def keep_step(now: Fitting, run: Run) -> None:
     """Write a checkpoint inside an epoch. Sums are over all processes, so any number of processes can resume."""
     progress = now.progress
     assert progress is not None
-    loss, hits = now.fabric.all_reduce((progress.loss.clone(), progress.hits.clone()), reduce_op="sum")  # works in place
-    more = {"progress.loss": loss / now.fabric.world_size, "progress.hits": hits, **generator_states(now.fabric)}
-    if now.fabric.is_global_zero:
+    loss, hits = now.machine.all_reduce((progress.loss.clone(), progress.hits.clone()), reduce_op="sum")  # works in place
+    more = {"progress.loss": loss / now.machine.world_size, "progress.hits": hits, **generator_states(now.machine)}
+    if now.machine.is_global_zero:
         more |= more_state(now)
         inside = {"steps": progress.steps, "seconds": progress.seconds, "found": progress.found}
-        save_checkpoint(now.run.last, now.sets.network, now.optimizer, Checkpoint(now.history, inside, more))
+        save_checkpoint(run.last, now.sets.network, now.optimizer, Checkpoint(now.history, inside, more))
 
 
 def more_state(now: Fitting) -> dict[str, Tensor]:
@@ -378,20 +393,20 @@ def more_state(now: Fitting) -> dict[str, Tensor]:
     return averaged | {f"semi.{name}": value for name, value in targets.items()}
 
 
-def go_on(now: Fitting) -> None:
+def go_on(now: Fitting, run: Run) -> None:
     """Restore the last checkpoint. Raises RunError if it is damaged, or of another run."""
     try:
-        restore(now)
+        restore(now, run)
     except (SafetensorError, RunError, LookupError, ValueError, TypeError, RuntimeError) as error:
         raise RunError(
-            f"{now.run.last}: this checkpoint is damaged, or of another run ({first_line(error)}); "
-            f"remove the folder {now.run.last.parent} to resume from the beginning"
+            f"{run.last}: this checkpoint is damaged, or of another run ({first_line(error)}); "
+            f"remove the folder {run.last.parent} to resume from the beginning"
         ) from error
 
 
-def restore(now: Fitting) -> None:
+def restore(now: Fitting, run: Run) -> None:
     """Restore the last checkpoint, written by any number of processes."""
-    found = load_checkpoint(now.run.last, now.sets.network, now.optimizer)
+    found = load_checkpoint(run.last, now.sets.network, now.optimizer)
     now.history, more = found.history, found.more
     steps = found.inside["steps"] if found.inside else 0
     if now.averaged:
@@ -399,40 +414,50 @@ def restore(now: Fitting) -> None:
     if now.semi:
         now.semi.restore({name.removeprefix("semi."): value for name, value in more.items() if name.startswith("semi.")})
     if found.inside:
-        loss, hits = (more[f"progress.{name}"].to(now.fabric.device) for name in ("loss", "hits"))
+        loss, hits = (more[f"progress.{name}"].to(now.machine.device) for name in ("loss", "hits"))
         generators = {name: value for name, value in more.items() if name.startswith("generator.")}
-        hits = hits if now.fabric.is_global_zero else torch.zeros_like(hits)  # hits are summed over processes, losses averaged
+        hits = hits if now.machine.is_global_zero else torch.zeros_like(hits)  # hits are summed over processes, losses averaged
         now.progress = Progress(loss, hits, **found.inside, generators=generators)
 
 
-def generator_states(fabric: Fabric) -> dict[str, Tensor]:
+def generator_states(machine: Machine) -> dict[str, Tensor]:
     """The states of all processes' random generators."""
     own = {"cpu": torch.get_rng_state()}
-    if fabric.device.type == "cuda":
-        own["cuda"] = torch.cuda.get_rng_state(fabric.device)
+    if machine.device.type == "cuda":
+        own["cuda"] = torch.cuda.get_rng_state(machine.device)
     return {
         f"generator.{kind}.{rank}": state
         for kind, value in own.items()
-        for rank, state in enumerate(of_all(value, fabric.device))
+        for rank, state in enumerate(of_all(value, machine.device))
     }
 
 
-def restore_generators(fabric: Fabric, states: dict[str, Tensor]) -> None:
+def restore_generators(machine: Machine, states: dict[str, Tensor]) -> None:
     """Restore this process's generators. A process without a stored state keeps its own."""
-    if (state := states.get(f"generator.cpu.{fabric.global_rank}")) is not None:
+    if (state := states.get(f"generator.cpu.{machine.global_rank}")) is not None:
         torch.set_rng_state(state)
-    if (state := states.get(f"generator.cuda.{fabric.global_rank}")) is not None and fabric.device.type == "cuda":
-        torch.cuda.set_rng_state(state, fabric.device)
+    if (state := states.get(f"generator.cuda.{machine.global_rank}")) is not None and machine.device.type == "cuda":
+        torch.cuda.set_rng_state(state, machine.device)
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------
 
 
-def make_logger(fabric: Fabric, recipe: Recipe, run: Run) -> TensorBoardLogger | None:
+def make_logger(machine: Machine, recipe: Recipe, run: Run | None) -> SummaryWriter | None:
     """TensorBoard events, if tensorboard is installed and the option is on."""
-    if not recipe.track or not fabric.is_global_zero or not RequirementCache("tensorboard"):
+    if run is None or not recipe.track or not machine.is_global_zero or not importlib.util.find_spec("tensorboard"):
         return None
-    return TensorBoardLogger(run.path, name="tensorboard", version="")
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(run.path / "tensorboard"))
+
+
+def log_row(logger: SummaryWriter, row: dict[str, float]) -> None:
+    """Write a row of the history as events."""
+    for name, value in row.items():
+        if name != "epoch":
+            logger.add_scalar(name, value, int(row["epoch"]))
+    logger.flush()
 
 
 def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:

@@ -6,18 +6,37 @@ import hashlib
 import logging
 import os
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from lightning_fabric import Fabric
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+from torchlht.answer.asking import find_device
 from torchlht.errors import ConfigError
+from torchlht.learn.alone import Alone, Machine
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
-def make_fabric(accelerator: str = "auto", devices: int = 1, precision: Any = "32-true") -> Fabric:
+def find_machine(accelerator: str = "auto", devices: int = 1, precision: str = "32-true") -> Machine:
+    """What to compute on: this process alone if that is enough, else a Fabric.
+
+    Raises:
+        ConfigError: if there is no such device, or there are too few.
+    """
+    launched = any(name in os.environ for name in ("LT_CLI_USED", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    plain = accelerator == "cpu" or (accelerator == "auto" and find_device("auto").type == "cpu")
+    if plain and devices == 1 and precision == "32-true" and not launched:
+        return Alone()
+    return make_fabric(accelerator, devices, precision)
+
+
+def make_fabric(accelerator: str, devices: int, precision: Any) -> Fabric:
     """A Fabric with these devices and this precision, or with those that torchrun or `fabric run` set for this process."""
+    from lightning_fabric import Fabric  # slow to import
+
     if os.environ.get("LT_CLI_USED"):
         return Fabric()  # `fabric run` has launched the processes and passes the rest through the environment
     local = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
@@ -71,7 +90,7 @@ def check_compiler(device: torch.device) -> None:
         raise ConfigError(f"`compile`: torch.compile does not work here ({reason}); train without it") from error
 
 
-def launch_id(fabric: Fabric) -> str | None:
+def launch_id(machine: Machine) -> str | None:
     """An id that is the same after torchrun restarts its processes and different for any other launch; None without torchrun.
 
     It is the --rdzv-id; if none was given, the process id of torchrun.
@@ -80,5 +99,5 @@ def launch_id(fabric: Fabric) -> str | None:
     if given is None:
         return None
     parts = [socket.gethostname(), str(os.getppid())] if given == "none" else [given]
-    found: str = fabric.broadcast(hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16])
+    found: str = machine.broadcast(hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16])
     return found

@@ -1,4 +1,4 @@
-"""Training, top to bottom: prepare → build → fit → keep. Lightning Fabric handles devices, precision and processes.
+"""Training, top to bottom: prepare → build → fit → keep. Lightning Fabric handles several processes, GPUs and precisions.
 
 Every random choice depends on the seed and the epoch alone, so a run that is killed and resumed ends with the same weights,
 bit for bit, as one that is not (on a CPU, with the same number of threads and processes).
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from torchlht import console
@@ -47,9 +46,10 @@ from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
 from torchlht.heads.prediction import Prediction
+from torchlht.learn.alone import Machine
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
-from torchlht.learn.launching import check_compiler, launch_id, make_fabric
+from torchlht.learn.launching import check_compiler, find_machine, launch_id
 from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, pairs, preset_options
 from torchlht.learn.semi.schedule import Semi
 from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs
@@ -66,14 +66,14 @@ def train(args: TrainArgs) -> Path:
     Raises:
         LHTError: if the options or the data are wrong, before anything is written.
     """
-    fabric = make_fabric(args.accelerator, args.devices, args.precision)
-    with claim_of_all(fabric, place(args)):
-        return train_there(fabric, args)
+    machine = find_machine(args.accelerator, args.devices, args.precision)
+    with claim_of_all(machine, place(args)):
+        return train_there(machine, args)
 
 
-def train_there(fabric: Fabric, args: TrainArgs) -> Path:
+def train_there(machine: Machine, args: TrainArgs) -> Path:
     """Train in a folder that these processes have claimed."""
-    launch = launch_id(fabric)
+    launch = launch_id(machine)
     args, run, resuming = open_run(args, launch)
     if run.metrics.is_file():
         return run.path  # torchrun has restarted it after it finished
@@ -81,31 +81,31 @@ def train_there(fabric: Fabric, args: TrainArgs) -> Path:
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
     if args.compile:
-        check_compiler(fabric.device)
+        check_compiler(machine.device)
     features, samples = args.freeze or model.preprocess is None, len(prepared.samples.index("train"))
     recipe = args.recipe(features=features, samples=samples, pretrained=model.backbone.pretrained)
     taught = taught_samples(args, prepared.samples, model)
     semi = make_semi(args, recipe, prepared.samples, model, taught)
-    said = header(prepared.samples, len(prepared.problems), model, recipe, fabric.device, run.path, freeze=args.freeze)
+    said = header(prepared.samples, len(prepared.problems), model, recipe, machine.device, run.path, freeze=args.freeze)
     said = "\n".join([said, *(f"look    {sentence}" for sentence in prepared.doubts)])
-    console.note(said, quiet=args.quiet or not fabric.is_global_zero)
+    console.note(said, quiet=args.quiet or not machine.is_global_zero)
     if not resuming:
-        fabric.barrier()
-        if fabric.is_global_zero:
+        machine.barrier()
+        if machine.is_global_zero:
             start_run(run, origin(args, recipe, launch), args, prepared, model)
     elif not run.split.is_file() or not same_split(run, prepared):
         raise RunError(f"{run.path}: the data has changed since this run was started; train again with another `out`")
-    fabric.barrier()
-    sets = make_sets(fabric, args, prepared.samples, model, taught)
-    history = fit(fabric, recipe, run, model, sets, semi)
-    metrics = finish(fabric, args, recipe, run, model, sets, history)
-    if fabric.is_global_zero:
+    machine.barrier()
+    sets = make_sets(machine, args, prepared.samples, model, taught)
+    history = fit(machine, recipe, run, model, sets, semi)
+    metrics = finish(machine, args, recipe, run, model, sets, history)
+    if machine.is_global_zero:
         if args.test and (seen := own_samples(prepared.samples, model, "train", frozen=args.freeze)) is not None:
             known = own_samples(prepared.samples, model, "val", frozen=args.freeze)
             model.novelty = learn_novelty(model, seen, known, sets.workers)
         model.save_pretrained(run.path, extra=origin(args, recipe, launch))
         run.write_metrics(metrics)
-    fabric.barrier()
+    machine.barrier()
     return run.path
 
 
@@ -124,16 +124,16 @@ def place(args: TrainArgs) -> Path:
 
 
 @contextmanager
-def claim_of_all(fabric: Fabric, folder: Path) -> Iterator[None]:
+def claim_of_all(machine: Machine, folder: Path) -> Iterator[None]:
     """Context: the first process claims the folder for all of them; if it cannot, none goes on."""
     with ExitStack() as stack:
         refused: str | None = None
-        if fabric.is_global_zero:
+        if machine.is_global_zero:
             try:
                 stack.enter_context(claimed(folder))
             except RunError as error:
                 refused = error.message
-        refused = fabric.broadcast(refused)
+        refused = machine.broadcast(refused)
         if refused is not None:
             raise RunError(refused)
         yield
@@ -349,12 +349,12 @@ def make_semi(args: TrainArgs, recipe: Recipe, samples: Samples, model: Model, t
     return Semi(args.semi, labels, samples.hierarchy, epochs=recipe.epochs, ready=ready)
 
 
-def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
+def make_sets(machine: Machine, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:
     """The sets of samples to train on and measure with. A frozen backbone runs once, here; then only the method trains."""
     workers = args.workers if args.workers is not None else (os.cpu_count() or 1)
     features, network = samples.features, model if not args.freeze else model.method
     if args.freeze:
-        features = compute_features(fabric, args, samples, model, workers)
+        features = compute_features(machine, args, samples, model, workers)
 
     def part(index: Ints, *, training: bool = False) -> SampleSet:
         images = [samples.images[i] for i in index] if samples.images else None
@@ -373,34 +373,34 @@ def make_sets(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, t
     )
 
 
-def compute_features(fabric: Fabric, args: TrainArgs, samples: Samples, model: Model, workers: int) -> np.ndarray[Any, Any]:
+def compute_features(machine: Machine, args: TrainArgs, samples: Samples, model: Model, workers: int) -> np.ndarray[Any, Any]:
     """Features of all samples from the frozen backbone; other processes wait for the first and read its file."""
     spec: Preprocess | None = model.preprocess
     assert spec is not None
-    quiet = args.quiet or not fabric.is_global_zero
+    quiet = args.quiet or not machine.is_global_zero
     what = f"{model.backbone.name}, frozen · features"
-    with fabric.rank_zero_first():
+    with machine.rank_zero_first():
         if cache_path(samples, model.backbone, spec).is_file():
             console.note(f"{what} of {len(samples):,} pictures from the cache", quiet=quiet)
         with console.counting(what, len(samples), quiet=quiet) as count:
-            features = frozen_features(samples, model.backbone, spec, device=fabric.device, workers=workers, progress=count)
+            features = frozen_features(samples, model.backbone, spec, device=machine.device, workers=workers, progress=count)
     model.backbone.requires_grad_(False)
     return features
 
 
 def warm_features(args: TrainArgs, samples: Samples) -> None:
     """Compute a frozen backbone's features now, if they are not in the cache yet, so that several runs can use them."""
-    fabric = make_fabric(args.accelerator, args.devices, args.precision)
+    machine = find_machine(args.accelerator, args.devices, args.precision)
     torch.manual_seed(args.seed)
     model = build(dataclasses.replace(args, method="flat", option=()), samples)
-    compute_features(fabric, args, samples, model, args.workers if args.workers is not None else (os.cpu_count() or 1))
+    compute_features(machine, args, samples, model, args.workers if args.workers is not None else (os.cpu_count() or 1))
 
 
 # ---- keep ----------------------------------------------------------------------------------------------------------
 
 
 def finish(
-    fabric: Fabric, args: TrainArgs, recipe: Recipe, run: Run, model: Model, sets: Sets, history: History
+    machine: Machine, args: TrainArgs, recipe: Recipe, run: Run, model: Model, sets: Sets, history: History
 ) -> dict[str, Any]:
     """Choose the epoch and measure it on the test samples; returns its metrics."""
     at_once, chosen = isinstance(model.method, Estimator), len(history)
@@ -413,9 +413,9 @@ def finish(
     metrics: dict[str, Any] = {}
     if args.test:
         record = Recorder(args.rules)
-        metrics = measure_on(fabric, model, sets.network, sets, sets.test, args.rules, record, model.rule)
+        metrics = measure_on(machine, model, sets.network, sets, sets.test, args.rules, record, model.rule)
         outcomes = record.outcomes()  # of all processes
-        if outcomes is not None and fabric.is_global_zero:
+        if outcomes is not None and machine.is_global_zero:
             outcomes.write(run.path)
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:

@@ -38,7 +38,7 @@ from torchlht.lab.lowshot.scoring import (
     train_predictor,
 )
 from torchlht.lab.options import LowshotArgs
-from torchlht.learn.launching import make_fabric
+from torchlht.learn.launching import find_machine
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import backbone_name, build, compute_features, train
 
@@ -179,13 +179,13 @@ def pretrained_features(args: TrainArgs, samples: Samples) -> Floats:
 @torch.inference_mode()
 def backbone_features(model: Model, args: TrainArgs, samples: Samples) -> Floats:
     """(n, d) pooled features from the backbone of a model, before any neck."""
-    fabric = make_fabric(args.accelerator, args.devices, args.precision)
+    machine = find_machine(args.accelerator, args.devices, args.precision)
     if samples.features is None:
-        features: Floats = compute_features(fabric, args, samples, model, os.cpu_count() or 1)
+        features: Floats = compute_features(machine, args, samples, model, os.cpu_count() or 1)
         return features
-    backbone = model.backbone.eval().to(fabric.device)
+    backbone = model.backbone.eval().to(machine.device)
     parts = torch.split(torch.from_numpy(samples.features), 4096)
-    found: Floats = torch.cat([backbone(part.to(fabric.device)).cpu() for part in parts]).numpy()
+    found: Floats = torch.cat([backbone(part.to(machine.device)).cpu() for part in parts]).numpy()
     return found
 
 
