@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import torchlht
 from torchlht import TrainArgs, train
+from torchlht.answer.model import Run
 from torchlht.cli import main
 from torchlht.errors import DataError
 from torchlht.heads.method import method_options
@@ -74,8 +75,8 @@ def train_until_killed(args: TrainArgs, after: int, monkeypatch: pytest.MonkeyPa
     """Train, and stop dead as soon as so many epochs are kept."""
     keep = fitting.keep_epoch
 
-    def keep_and_die(now: fitting.Fitting) -> None:
-        keep(now)
+    def keep_and_die(now: fitting.Fitting, run: Run) -> None:
+        keep(now, run)
         if len(now.history) == after:
             raise KilledError
 

@@ -13,6 +13,7 @@ import torch
 import torchlht
 from torchlht import TrainArgs, train
 from torchlht.answer.backbones import create_backbone
+from torchlht.answer.model import Run
 from torchlht.cli import main
 from torchlht.data.packing import pack
 from torchlht.data.pictures import open_image
@@ -58,8 +59,8 @@ def test_a_streamed_run_is_the_same_with_any_workers_and_when_it_is_interrupted(
     for where, every in (("keep_epoch", None), ("keep_step", 2)):  # between epochs, and inside one
         keep, kept, out = getattr(fitting, where), [], tmp_path / where
 
-        def killed(now: fitting.Fitting, keep=keep, kept=kept) -> None:
-            keep(now)
+        def killed(now: fitting.Fitting, run: Run, keep=keep, kept=kept) -> None:
+            keep(now, run)
             kept.append(1)
             if len(kept) == 2:
                 raise KeyboardInterrupt
