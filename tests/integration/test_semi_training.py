@@ -21,7 +21,7 @@ from torchlht.errors import DataError
 from torchlht.heads.method import method_options
 from torchlht.lab.comparison.grid import compare
 from torchlht.lab.options import CompareArgs
-from torchlht.learn import fitting, training
+from torchlht.learn import building, fitting
 
 KINDS = ["propagate", "posterior", "both"]
 SPECIES, TRAIN, TEST = 8, 20, 8
@@ -150,7 +150,7 @@ def test_where_nothing_is_unknown_targets_change_nothing(birds: Path, tmp_path: 
 
 
 def test_with_targets_features_are_dropped_unless_something_else_is_said(birds: Path, tmp_path: Path) -> None:
-    cases = [({"semi": "both"}, training.SEMI_DROPOUT), ({"semi": "both", "input_dropout": 0.1}, 0.1), ({}, None)]
+    cases = [({"semi": "both"}, building.SEMI_DROPOUT), ({"semi": "both", "input_dropout": 0.1}, 0.1), ({}, None)]
     for i, (options, dropped) in enumerate(cases):
         run = train(quick(birds, tmp_path / f"run{i}", epochs=1, **options))
         config = yaml.safe_load((run / "config.yaml").read_text())

@@ -34,9 +34,10 @@ from torchlht.errors import ConfigError, DataError, DivergedError, RunError
 from torchlht.heads.method import Estimator, create_method, list_methods
 from torchlht.learn import launching, training
 from torchlht.learn.alone import Alone
+from torchlht.learn.building import backbone_name, build, make_semi, taught_samples
 from torchlht.learn.fitting import best_epoch, make_optimizer
 from torchlht.learn.semi.propagation import with_ancestors
-from torchlht.learn.training import backbone_name, build, make_semi, open_run, origin, own_options, prepare, taught_samples
+from torchlht.learn.training import open_run, origin, own_options, prepare
 from torchlht.measure.evaluation import as_measured, run_inputs
 from trees import quick, random_hierarchy, random_labels
 

@@ -21,12 +21,11 @@ from safetensors.torch import load_file
 
 from torchlht import console
 from torchlht.answer.asking import ask_all, find_device, join, over
-from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import Calibration, fit_calibration
 from torchlht.answer.model import History, Model, Run
 from torchlht.answer.novelty import Novelty, fit_novelty, leaves_of
 from torchlht.answer.records import read_config, read_options, read_split
-from torchlht.data.batches import FeatureSet, Preprocess, SampleSet, paper_preprocess, sample_set
+from torchlht.data.batches import FeatureSet, Preprocess, SampleSet, sample_set
 from torchlht.data.doubts import doubts, refuse_placeholders
 from torchlht.data.pictures import write_problems
 from torchlht.data.samples import (
@@ -44,18 +43,16 @@ from torchlht.data.samples import (
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
-from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, find_method, options_of, parse_options, regularise
+from torchlht.heads.method import Estimator, find_method
 from torchlht.heads.prediction import Prediction
 from torchlht.learn.alone import Machine
+from torchlht.learn.building import build, make_semi, taught_samples
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
 from torchlht.learn.launching import check_compiler, find_machine, launch_id
-from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, pairs, preset_options
-from torchlht.learn.semi.schedule import Semi
+from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, pairs
 from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs
 from torchlht.measure.outcomes import Recorder
-
-SEMI_DROPOUT = 0.5  # for fixed features under --semi: better on every dataset tried; worse for a backbone that trains
 
 
 def train(args: TrainArgs) -> Path:
@@ -269,50 +266,7 @@ def same_split(run: Run, prepared: Prepared) -> bool:
     )
 
 
-# ---- build ---------------------------------------------------------------------------------------------------------
-
-
-def build(args: TrainArgs, samples: Samples) -> Model:
-    """The model that the options and the data describe: backbone and method."""
-    in_features = 0 if samples.features is None else samples.features.shape[1]
-    backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained, in_features=in_features)
-    if samples.features is not None:
-        width, spec = in_features, None
-    else:
-        width, spec = backbone.num_features, backbone.preprocess
-        assert spec is not None
-        if args.augment == "paper":
-            spec = paper_preprocess(args.image_size or spec.size)
-        elif args.image_size:
-            spec = spec.resized(args.image_size)
-    options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
-    options |= parse_options(args.method, args.option)
-    method = create_method(args.method, width, samples.hierarchy, **options)
-    options |= {name: getattr(method, name) for name in method.before}
-    fixed, unknown = backbone.name == "none" or args.freeze, (samples.labels[samples.index("train"), 0] < 0).any()
-    if args.semi != "none" and fixed and unknown and "input_dropout" not in options and method.can_drop:
-        options["input_dropout"] = SEMI_DROPOUT
-        regularise(method, **{name: options[name] for name in options if name in COMMON_OPTIONS})
-    if isinstance(method, Estimator) and samples.features is None and not args.freeze:
-        raise ConfigError(f"`method={args.method}` trains on features only: add `freeze`, or pass an .npz of features")
-    return Model(backbone, method, options=options, preprocess=spec)
-
-
-def backbone_name(args: TrainArgs, samples: Samples) -> str:
-    """The name of the backbone, with `auto` resolved. Raises ConfigError if it does not fit the data."""
-    if samples.features is not None:
-        if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
-            raise ConfigError(f"`backbone={args.backbone}` needs pictures; {args.data} holds features already")
-        if args.freeze:
-            raise ConfigError(f"`freeze` is for pictures; {args.data} holds features already")
-        if args.compile:
-            raise ConfigError(f"`compile` is for the backbone of pictures; {args.data} holds features already")
-        return "linear" if args.backbone == "linear" else "none"
-    if args.backbone in ("none", "linear"):
-        raise ConfigError(f"`backbone={args.backbone}` is for features; {args.data} holds pictures")
-    if args.backbone == "auto":
-        return "small" if args.data == "demo" else "resnet18"
-    return args.backbone
+# ---- begin ---------------------------------------------------------------------------------------------------------
 
 
 def start_run(run: Run, made: dict[str, Any], args: TrainArgs, prepared: Prepared, model: Model) -> None:
@@ -321,32 +275,6 @@ def start_run(run: Run, made: dict[str, Any], args: TrainArgs, prepared: Prepare
     if prepared.problems:
         write_problems(run.path / "problems.csv", prepared.problems)
     model.write_config(run.path, extra=made)  # last: with it, the run can be resumed
-
-
-def taught_samples(args: TrainArgs, samples: Samples, model: Model) -> Ints:
-    """Positions of the samples the method learns from, as many as there are training samples.
-
-    A method that learns from some of them only sees these more often, so that every method gets the same number of steps. One
-    that is fitted at once sees each of them once.
-    """
-    index = samples.index("train")
-    if args.semi != "none":
-        return index  # samples without a useful label have a target
-    learns = model.method.learns_from(torch.from_numpy(samples.labels[index])).numpy()
-    if not learns.any():
-        raise DataError(f"{args.data}: no training sample has a label that {args.method} can learn from")
-    return index[learns] if isinstance(model.method, Estimator) else np.resize(index[learns], len(index))
-
-
-def make_semi(args: TrainArgs, recipe: Recipe, samples: Samples, model: Model, taught: Ints) -> Semi | None:
-    """Targets for unknown labels, or None without `semi`."""
-    if args.semi == "none":
-        return None
-    labels = samples.labels[taught]
-    if not (labels[:, 0] >= 0).any():
-        raise DataError(f"{args.data}: `semi={args.semi}` needs samples with a label at the finest level; there are none")
-    ready = model.preprocess is None or args.freeze or model.backbone.pretrained
-    return Semi(args.semi, labels, samples.hierarchy, epochs=recipe.epochs, ready=ready)
 
 
 def make_sets(machine: Machine, args: TrainArgs, samples: Samples, model: Model, taught: Ints) -> Sets:

@@ -38,9 +38,10 @@ from torchlht.lab.lowshot.scoring import (
     train_predictor,
 )
 from torchlht.lab.options import LowshotArgs
+from torchlht.learn.building import backbone_name, build
 from torchlht.learn.launching import find_machine
 from torchlht.learn.options import TrainArgs
-from torchlht.learn.training import backbone_name, build, compute_features, train
+from torchlht.learn.training import compute_features, train
 
 UNTRAINED = ("nn", "ppa", "lsd")
 FIXED = ("nn", "lsd")  # random only in the draws
