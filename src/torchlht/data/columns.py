@@ -10,7 +10,7 @@ Unknown are "", None, nan, pandas' NA, the number -1, and whatever else is said 
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def _as_lists(y: Any, where: str) -> tuple[list[list[Any]], list[np.dtype[Any]],
 def _column_names(y: Any) -> tuple[str, ...] | None:
     """The columns of a data frame, or the name of a series, if they are texts."""
     named = getattr(y, "columns", None)
-    found = list(named) if named is not None else [getattr(y, "name", None)]
+    found: list[Any] = list(named) if named is not None else [getattr(y, "name", None)]
     return tuple(found) if all(isinstance(name, str) and name.strip() for name in found) else None
 
 
@@ -125,7 +125,7 @@ def _is_row(value: Any) -> bool:
 
 def _from_rows(rows: Sequence[Any], where: str) -> tuple[list[list[Any]], list[np.dtype[Any]]]:
     """Columns from rows of different lengths; a name alone is a row of one."""
-    rows = [list(row) if isinstance(row, Sized) and not isinstance(row, str) else [row] for row in rows]
+    rows = [list(row) if _is_row(row) else [row] for row in rows]
     depth = max(map(len, rows))
     for i, row in enumerate(rows):
         if any(_is_row(one) for one in row):
@@ -193,9 +193,11 @@ def as_values(names: Sequence[str], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _value(name: str, kind: str) -> Any:
+    if kind == "b":
+        return {"True": True, "False": False}.get(name, name)
     try:
-        return {"b": {"True": True, "False": False}.__getitem__, "f": float}.get(kind, int)(name)
-    except (ValueError, KeyError):
+        return float(name) if kind == "f" else int(name)
+    except ValueError:
         return name
 
 

@@ -70,7 +70,7 @@ def content_keys(x: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[n
     """(N,) a number for each sample that depends on its features and labels alone."""
     rng = np.random.default_rng(0)
     of_x, of_labels = (rng.integers(2**63, size=width, dtype=np.uint64) * 2 + 1 for width in (x.shape[1], labels.shape[1]))
-    keys = (labels.view(np.uint64) * of_labels).sum(axis=1, dtype=np.uint64)
+    keys: NDArray[np.uint64] = (labels.view(np.uint64) * of_labels).sum(axis=1, dtype=np.uint64)
     for start in range(0, len(x), AT_ONCE):
         bits = np.ascontiguousarray(x[start : start + AT_ONCE]).view(np.uint32)
         keys[start : start + AT_ONCE] += (bits * of_x).sum(axis=1, dtype=np.uint64)
