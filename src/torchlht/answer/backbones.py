@@ -6,20 +6,13 @@ For data that is features already: `none`, and `linear`, which is trained.
 from __future__ import annotations
 
 import hashlib
-import os
-import socket
 import warnings
 from typing import Any, Literal
-from urllib.parse import urlparse
 
-import huggingface_hub.constants as hub
-import timm
 import torch
-from huggingface_hub.errors import HfHubHTTPError
-from timm.data.config import resolve_model_data_config
-from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
 
+from torchlht.answer.finding import prefer_cache_when_offline
 from torchlht.data.batches import Preprocess
 from torchlht.errors import BackboneError, MissingExtraError, installing, suggestion
 
@@ -113,6 +106,10 @@ def _linear(width: int) -> Backbone:
 
 
 def _timm(name: str, pretrained: bool) -> Backbone:
+    import timm  # with torchvision, which it uses, it takes seconds to import
+    from huggingface_hub.errors import HfHubHTTPError
+    from timm.data.config import resolve_model_data_config
+
     if not name.startswith("hf-hub:") and not timm.is_model(name.split(".")[0]):
         raise BackboneError(f"unknown backbone {name!r}: {suggestion(name, [*timm.list_models(), *OWN])}")
     if pretrained:
@@ -130,16 +127,6 @@ def _timm(name: str, pretrained: bool) -> Backbone:
     bicubic: Literal["bicubic", "bilinear"] = "bicubic" if config["interpolation"] == "bicubic" else "bilinear"
     spec = Preprocess(size, round(size / config["crop_pct"]), config["mean"], config["std"], bicubic)
     return Backbone(name, network, spec, pretrained=pretrained)
-
-
-def prefer_cache_when_offline() -> None:
-    """Let the hub's client use only its cache if the hub cannot be resolved, instead of retrying for a minute."""
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return  # the proxy resolves the address
-    try:
-        socket.getaddrinfo(urlparse(hub.ENDPOINT).hostname, 443)
-    except OSError:
-        hub.HF_HUB_OFFLINE = True
 
 
 def _first_line(error: Exception) -> str:
@@ -191,4 +178,6 @@ def share_statistics(backbone: Backbone) -> None:
 
     It uses timm's function: torch's own would lose activations that are part of a norm.
     """
+    from timm.layers.norm_act import convert_sync_batchnorm
+
     backbone.network = convert_sync_batchnorm(backbone.network)  # type: ignore[no-untyped-call]

@@ -47,7 +47,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from torchlht.answer.records import CalibrationRecord
@@ -202,6 +201,8 @@ def kinds_of(prediction: Prediction) -> tuple[Kind, ...]:
 
 def temperature(log_p: Tensor, labels: Tensor, kind: Kind) -> float:
     """The temperature with the least negative log-likelihood of known labels (n,) under log-probabilities (n, C)."""
+    from scipy.optimize import minimize_scalar  # takes a third of a second to import
+
     known = labels >= 0
     floor = log_p.detach().cpu()[known].double().clamp(min=-1e4)  # with a probability of 0 every cost is infinite
     truth = labels[known].unsqueeze(1)

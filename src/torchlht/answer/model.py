@@ -21,8 +21,6 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError, safe_open
@@ -31,13 +29,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from torchlht.answer.asking import device_of, evaluating, over
-from torchlht.answer.backbones import Backbone, create_backbone, prefer_cache_when_offline
-from torchlht.answer.calibration import FILE as CALIBRATION
+from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.calibration import Calibration
+from torchlht.answer.finding import find_run
 from torchlht.answer.named import Restriction, Wanted, name_all
-from torchlht.answer.novelty import FILE as NOVELTY
 from torchlht.answer.novelty import Novelty
-from torchlht.answer.records import CONFIG, Number, Position, read_config
+from torchlht.answer.records import CONFIG, TREE, WEIGHTS, Number, Position, read_config
 from torchlht.answer.table import Answers
 from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
 from torchlht.data.inputs import feature_rows, pictures_of
@@ -51,7 +48,6 @@ from torchlht.hierarchy.tree import Hierarchy
 
 Inputs = str | Path | Picture | Image.Image | Tensor | NDArray[Any] | Sequence[str | Path | Picture | Image.Image]
 History = list[dict[str, float]]
-TREE, WEIGHTS = "hierarchy.json", "model.safetensors"
 BEGUN = {"split.json", "problems.csv", TREE}  # what is written before config.yaml
 
 
@@ -275,7 +271,7 @@ class Model(nn.Module, Predictor):
         Raises:
             RunError: when there is no such directory or repository, or it is incomplete.
         """
-        folder = _find(source)
+        folder = find_run(source)
         config = read_config(folder)["model"]
         hierarchy = Hierarchy.read(folder / TREE)
         try:
@@ -300,29 +296,6 @@ class Model(nn.Module, Predictor):
         method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
         preprocess = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
         return cls(backbone, method, options=config["options"], preprocess=preprocess)
-
-
-def _find(source: str | Path) -> Path:
-    """A complete local directory, downloaded from the hub if need be."""
-    folder = Path(source)
-    if not folder.is_dir():
-        folder = _download(str(source))
-    missing = [name for name in (CONFIG, TREE, WEIGHTS) if not (folder / name).is_file()]
-    if missing and (folder / "checkpoint").is_dir():
-        raise RunError(f"{folder}: this run has not finished; continue it with lht train --resume {folder}")
-    if missing:
-        raise RunError(f"{folder}: not a complete run, {' and '.join(missing)} missing")
-    return folder
-
-
-def _download(name: str) -> Path:
-    if name.count("/") != 1 or name.startswith((".", "/", "~")) or not Path(name).parent.name.isidentifier():
-        raise RunError(f"{name}: no such run directory")
-    prefer_cache_when_offline()
-    try:
-        return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS, CALIBRATION, NOVELTY]))
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        raise RunError(f"{name}: no such run directory, and no download from the hub ({type(error).__name__})") from error
 
 
 Network = Model | Method

@@ -15,7 +15,7 @@ from msgspec import Meta
 from torchlht.doors import fit, read_json, read_yaml
 from torchlht.errors import ConfigError, RunError
 
-CONFIG = "config.yaml"
+CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
 FEATURES = 2**17
 """Widest features of a model."""
 

@@ -40,7 +40,8 @@ class CalibrateArgs(AskingArgs, OnErrorArgs):
 def run_calibrate(args: CalibrateArgs) -> None:
     """Calibrate a run on validation samples: 90 % should mean right nine times out of ten."""
     from torchlht.answer.calibration import FILE
-    from torchlht.answer.model import TREE, Model
+    from torchlht.answer.model import Model
+    from torchlht.answer.records import TREE
     from torchlht.learn.training import calibrate, cross_calibrate
 
     if args.folds is not None and (args.data or args.split):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from torchlht import console
+from torchlht.answer.finding import SUFFIXES
 from torchlht.commands.base import StrictArgs, command
 from torchlht.data.options import Word
 from torchlht.doors import OpenShare, WholeShare
@@ -36,7 +37,7 @@ class ExportArgs(StrictArgs):
 @command("export", "with a trained model")
 def run_export(args: ExportArgs) -> None:
     """Export a run to one file, ONNX or torch.export, with everything it needs."""
-    from torchlht.answer.exported.write import SUFFIXES, export
+    from torchlht.answer.exported.write import export
 
     out = args.out or beside(args.run, SUFFIXES[args.to or "onnx"])
     written = export(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from rich.table import Table
 
 from torchlht import console
+from torchlht.answer.finding import is_exported
 from torchlht.commands.base import AcceleratorArgs, RuleArgs, StrictArgs, command
 from torchlht.data.options import OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
@@ -163,10 +164,13 @@ def predict_blocks(
 
 def load_predictor(name: str, *, trust: bool = False) -> Predictor:
     """Load a run, or a file exported from one; `trust` is that of `read_exported`."""
-    from torchlht.answer.exported.read import READERS, read_exported
+    if is_exported(name):
+        from torchlht.answer.exported.read import read_exported
+
+        return read_exported(name, trust=trust)
     from torchlht.answer.model import Model
 
-    return read_exported(name, trust=trust) if Path(name).suffix.lower() in READERS else Model.from_pretrained(name)
+    return Model.from_pretrained(name)
 
 
 # ---- printing ------------------------------------------------------------------------------------------------------

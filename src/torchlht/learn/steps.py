@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
 from torchlht.answer.asking import evaluating, over
@@ -16,8 +17,10 @@ from torchlht.data.batches import SampleSet
 from torchlht.data.samples import Ints
 from torchlht.heads.method import InputNorm, Method
 from torchlht.heads.prediction import Prediction, soft_cross_entropy, towards_uniform
-from torchlht.learn.semi.schedule import Semi
 from torchlht.processes import Tally, together, world
+
+if TYPE_CHECKING:
+    from torchlht.learn.semi.schedule import Semi
 
 Target = tuple[Tensor, Tensor, Tensor]  # index, value and weight of the `Targets` of a batch
 
@@ -112,15 +115,20 @@ class Averaged:
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
-        self.average = ModelEmaV3(network)
-        self.network: nn.Module = self.average.module.requires_grad_(False)
+        self.network = deepcopy(network).eval().requires_grad_(False)
         self.decay, self.steps = decay, 0
 
+    @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        """Update the average after a step."""
+        """Update the average after a step: weights and statistics alike; counts of steps are copied."""
         self.steps += 1
-        self.average.decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        self.average.update(network)
+        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        pairs = list(zip(self.network.state_dict().values(), network.state_dict().values(), strict=True))
+        mixed = [(mean, value) for mean, value in pairs if mean.is_floating_point()]
+        torch._foreach_lerp_([mean for mean, _ in mixed], [value for _, value in mixed], 1 - decay)
+        for mean, value in pairs:
+            if not mean.is_floating_point():
+                mean.copy_(value)
 
     def state(self) -> dict[str, Tensor]:
         """The state for a checkpoint."""

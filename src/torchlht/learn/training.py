@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from torchlht import console
 from torchlht.answer.asking import ask_all, find_device, join, over
 from torchlht.answer.calibration import Calibration, fit_calibration
+from torchlht.answer.finding import check_folder
 from torchlht.answer.model import History, Model, Run
 from torchlht.answer.novelty import Novelty, fit_novelty, leaves_of
 from torchlht.answer.records import read_config, read_options, read_split
@@ -112,8 +113,7 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
 def place(args: TrainArgs) -> Path:
     """The run directory that the options name."""
     if args.resume is not None:
-        if not args.resume.is_dir():
-            raise RunError(f"{args.resume}: no such run directory")
+        check_folder(args.resume)
         return args.resume
     if not args.data:
         raise ConfigError("no data: lht train DATA, where DATA is a folder, a .csv, an .npz or demo")

@@ -18,14 +18,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
-from torchmetrics.utilities.data import dim_zero_cat
 
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError
 from torchlht.heads.method import check_labels
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.measure.base import Metric
 
 RANKED = 20  # finest classes per sample that metrics can use, the best first
 MOST_FOR_AUC = 2000  # classes of a level; AUC keeps scores of all samples and classes, too many beyond this
@@ -126,8 +125,8 @@ def metric(name: str, heading: str, **facts: Any) -> Callable[[T], T]:
 
     - per level, a function of `Counts`; NaN when there is nothing to measure, None if the level has no such figure;
     - per run, a function of the levels of metrics.json, coarse → fine;
-    - a torchmetrics class, built without arguments for every level, or with the hierarchy for a run, and with `options`. The
-      parameters of its `update` name attributes of `LevelBatch` or of `Batch`.
+    - a subclass of `Metric` (or of torchmetrics.Metric), built without arguments for every level, or with the hierarchy for a
+      run, and with `options`. The parameters of its `update` name attributes of `LevelBatch` or of `Batch`.
 
     Raises:
         ConfigError: when a metric has this name already.
@@ -183,12 +182,12 @@ class LevelBatch:
 
 def count_in(one: Metric, batch: Batch | LevelBatch) -> None:
     """Update a metric with the inputs that its `update` names."""
-    one.update(*(getattr(batch, name) for name in _asked(type(one))))
+    one.update(*(getattr(batch, name) for name in _asked(type(one).update)))
 
 
 @cache
-def _asked(kind: type[Metric]) -> tuple[str, ...]:
-    return tuple(inspect.signature(kind.update).parameters)[1:]
+def _asked(update: Callable[..., None]) -> tuple[str, ...]:
+    return tuple(inspect.signature(update).parameters)[1:]
 
 
 # ---- per level: from counts of classes -----------------------------------------------------------------------------
@@ -197,12 +196,11 @@ def _asked(kind: type[Metric]) -> tuple[str, ...]:
 class ClassCounts(Metric):
     """How often each class was answered correctly, answered, and true: linear in the classes, unlike a confusion matrix."""
 
-    full_state_update = False
     counts: Tensor
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.add_state("counts", torch.zeros(size, 3, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("counts", torch.zeros(size, 3, dtype=torch.int64))
 
     def update(self, chosen: Tensor, labels: Tensor) -> None:
         """(B,) answers and (B,) labels, -1 where unknown."""
@@ -289,14 +287,13 @@ class MacroAUC(Metric):
     rank statistic itself, with ties counted half, so it needs no thresholds.
     """
 
-    full_state_update = False
     scores: list[Tensor]
     labels: list[Tensor]
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("scores", [], dist_reduce_fx="cat")
-        self.add_state("labels", [], dist_reduce_fx="cat")
+        self.add_state("scores", [])
+        self.add_state("labels", [])
 
     def update(self, log_probs: Tensor, labels: Tensor) -> None:
         """(B, C) scores and (B,) labels, -1 where unknown."""
@@ -305,9 +302,9 @@ class MacroAUC(Metric):
 
     def compute(self) -> Tensor:
         """The mean over classes; NaN when no class has both positives and negatives."""
-        if len(self.labels) == 0:  # a list, or one tensor after merging processes
+        if not self.labels:
             return torch.tensor(torch.nan)
-        scores, labels = dim_zero_cat(self.scores), dim_zero_cat(self.labels)
+        scores, labels = torch.cat(self.scores), torch.cat(self.labels)
         areas = []
         for c in torch.unique(labels).tolist():
             positive = labels == c
@@ -333,12 +330,11 @@ class CalibrationError(Metric):
     Expected calibration error: |accuracy - probability of the answer| over 15 equal bins, weighted by their samples.
     """
 
-    full_state_update = False
     bins: Tensor
 
     def __init__(self, bins: int = 15) -> None:
         super().__init__()
-        self.add_state("bins", torch.zeros(bins, 3, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("bins", torch.zeros(bins, 3, dtype=torch.float64))
 
     def update(self, probability: Tensor, right: Tensor) -> None:
         """(B,) probabilities of the answers, and whether they are right."""
@@ -366,15 +362,14 @@ def mean_accuracy(levels: Sequence[Mapping[str, Any]]) -> float:
 class Ratio(Metric):
     """Base of metrics that are a mean over some samples: subclasses add to `total` and `count`."""
 
-    full_state_update = False
     total: Tensor
     count: Tensor
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
         self.hierarchy = hierarchy
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros((), dtype=torch.float64))
+        self.add_state("count", torch.zeros((), dtype=torch.float64))
 
     def add(self, values: Tensor) -> None:
         """Add these values."""
@@ -435,13 +430,12 @@ class HierarchicalOverlap(Metric):
     Levels where the label is unknown do not count. When the answers of all levels agree, precision and recall are the same.
     """
 
-    full_state_update = False
     sums: Tensor
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
         self.hierarchy = hierarchy
-        self.add_state("sums", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("sums", torch.zeros(3, dtype=torch.float64))
 
     def update(self, chosen: Tensor, labels: Tensor) -> None:
         """`chosen` and `labels` are (B, K), fine first."""

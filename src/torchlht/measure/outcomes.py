@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.utilities.data import dim_zero_cat
 
 from torchlht.errors import RunError
 from torchlht.files import replacing
+from torchlht.measure.base import Metric
 from torchlht.measure.metrics import Counts, Spec, specs
 
 FILE = "outcomes.npz"
@@ -116,15 +115,14 @@ def _figures(counts: Counts) -> dict[str, Any]:
 class Recorder(Metric):
     """Collects answers batch by batch, also those of other processes, in the order of the samples."""
 
-    full_state_update = False
     rows: list[Tensor]
     tables: list[Tensor]
 
     def __init__(self, rules: Sequence[str] = ()) -> None:
         super().__init__()
         self.rules = rules
-        self.add_state("rows", [], dist_reduce_fx="cat")
-        self.add_state("tables", [], dist_reduce_fx="cat")
+        self.add_state("rows", [])
+        self.add_state("tables", [])
 
     def update(self, rows: Sequence[int], labels: Tensor, chosen: Sequence[Tensor]) -> None:
         """Positions of B samples, their labels (B, K), and their answers (B, K) by the run's rule and by each other one."""
@@ -133,7 +131,7 @@ class Recorder(Metric):
 
     def compute(self) -> Tensor:
         """(N, 2 + rules, K): labels, then answers."""
-        return dim_zero_cat(self.tables)[dim_zero_cat(self.rows).argsort()]
+        return torch.cat(self.tables)[torch.cat(self.rows).argsort()]
 
     def outcomes(self) -> Outcomes | None:
         """All of them, or None if there were no samples; every process has to ask."""

@@ -16,12 +16,13 @@ from torch import Tensor
 from torchlht import console
 from torchlht.answer.asking import ask, device_of, find_device
 from torchlht.answer.calibration import confidences
+from torchlht.answer.finding import check_folder
 from torchlht.answer.model import Model
 from torchlht.answer.novelty import ALARMS
 from torchlht.answer.records import read_metrics, read_options
 from torchlht.data.batches import FeatureSet, SampleSet
 from torchlht.data.samples import Samples
-from torchlht.errors import ConfigError, RunError
+from torchlht.errors import ConfigError
 from torchlht.heads.prediction import Prediction, monotone
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import TrainArgs
@@ -120,8 +121,7 @@ def see(
         RunError: when there is no such run, or it has not finished.
         DataError: when there are no samples.
     """
-    if not Path(run).is_dir():
-        raise RunError(f"{run}: no such run directory")
+    check_folder(run)
     record = read_metrics(Path(run))
     args, found = read_options(Path(run), TrainArgs), run_inputs(run, split)
     model, data = found.model.to(find_device(device)), as_features(found.model, found.data, workers)

@@ -39,6 +39,7 @@ from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.exported.opening import JSON_LIMIT, ForeignError, plain_onnx, plain_program
+from torchlht.answer.finding import SUFFIXES, check_exported
 from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
 from torchlht.answer.novelty import Novelty
@@ -145,7 +146,7 @@ class OnnxModel(Exported):
             MissingExtraError: without onnxruntime.
         """
         runtime = onnxruntime(f"reading {path}")
-        _must_exist(path)
+        check_exported(path)
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # fatal; errors are raised as well
         try:
@@ -186,7 +187,7 @@ class TorchProgram(Exported):
             RunError: when it does not exist, is not a program of torch.export, or is not from `lht export`; or when it holds
                 more than tensors, operators and plain values, and is not trusted.
         """
-        _must_exist(path)
+        check_exported(path)
         metadata = parse(_kept(path), str(path))  # first: it tells whether lht export wrote the file
         try:
             with quietly(), Path(path).open("rb") if trust else plain_program(path) as file:
@@ -206,7 +207,7 @@ class TorchProgram(Exported):
         return found
 
 
-READERS: dict[str, type[OnnxModel] | type[TorchProgram]] = {".onnx": OnnxModel, ".pt2": TorchProgram}
+READERS: dict[str, type[OnnxModel] | type[TorchProgram]] = {SUFFIXES["onnx"]: OnnxModel, SUFFIXES["torch"]: TorchProgram}
 
 
 def read_exported(path: str | Path, *, trust: bool = False) -> Exported:
@@ -281,11 +282,6 @@ def onnxruntime(what: str) -> Any:
 
 def _distrusted(path: str | Path, error: ForeignError) -> RunError:
     return RunError(f"{path}: {error}, so opening it could do harm; export it again, or add `trust` if you trust its author")
-
-
-def _must_exist(path: str | Path) -> None:
-    if not Path(path).is_file():
-        raise RunError(f"{path}: no such file; write one with lht export RUN")
 
 
 def _kept(path: str | Path) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from torchlht.answer.calibration import kinds_of
 from torchlht.answer.exported.read import FILE, FORMAT, INPUT, KEY, Exported, OnnxModel, TorchProgram, quietly
+from torchlht.answer.finding import SUFFIXES
 from torchlht.answer.model import Model
 from torchlht.answer.named import Wanted, wanted
 from torchlht.answer.novelty import Space
@@ -24,7 +25,6 @@ from torchlht.heads.prediction import Prediction, decide
 from torchlht.hierarchy.tree import Hierarchy
 
 Format = Literal["onnx", "torch"]
-SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 TRACED, CHECKED = 3, (1, 2, 7)  # batch sizes; a size fixed by tracing fails with another one
 TOLERANCE = 1e-4  # of a probability
 DISTANCE = "distance"  # the name of an output

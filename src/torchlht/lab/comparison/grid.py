@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from torchlht import console
-from torchlht.answer.model import WEIGHTS, Run
-from torchlht.answer.records import CONFIG, read_config, read_metrics
+from torchlht.answer.model import Run
+from torchlht.answer.records import CONFIG, WEIGHTS, read_config, read_metrics
 from torchlht.doors import entrance
 from torchlht.errors import DivergedError, RunError
 from torchlht.files import claimed, write_yaml

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from torchlht.answer.model import TREE
-from torchlht.answer.records import read_config
+from torchlht.answer.records import TREE, read_config
 from torchlht.errors import ConfigError, RunError
 from torchlht.files import read_csv
 from torchlht.heads.method import method_options
