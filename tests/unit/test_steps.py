@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
 from torchlht.answer.backbones import create_backbone
@@ -386,6 +387,15 @@ def test_the_average_of_a_sequence_equals_a_naive_loop(decay: float) -> None:
         stays = min(decay, (1 + n) / (10 + n))
         mean = [[stays * a + (1 - stays) * b for a, b in zip(*rows, strict=True)] for rows in zip(mean, new, strict=True)]
     torch.testing.assert_close(averaged.network.state_dict()["0.weight"], torch.tensor(mean, dtype=torch.float64))
+
+
+def test_the_average_is_that_of_timm() -> None:
+    averaged, theirs = Averaged(network(0), 0.8), ModelEmaV3(network(0))
+    for n in range(1, 40):
+        averaged.update(network(n % 7))
+        theirs.decay = min(0.8, (1 + n) / (10 + n))
+        theirs.update(network(n % 7))
+    assert all(torch.equal(value, theirs.module.state_dict()[key]) for key, value in averaged.network.state_dict().items())
 
 
 def test_running_statistics_are_averaged_and_whole_numbers_are_copied() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
@@ -12,7 +14,9 @@ from torchlht.data.samples import Ints, Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, options_of, parse_options, regularise
 from torchlht.learn.options import Recipe, TrainArgs, preset_options
-from torchlht.learn.semi.schedule import Semi
+
+if TYPE_CHECKING:
+    from torchlht.learn.semi.schedule import Semi
 
 SEMI_DROPOUT = 0.5  # for fixed features under --semi: better on every dataset tried; worse for a backbone that trains
 
@@ -79,6 +83,8 @@ def make_semi(args: TrainArgs, recipe: Recipe, samples: Samples, model: Model, t
     """Targets for unknown labels, or None without `semi`."""
     if args.semi == "none":
         return None
+    from torchlht.learn.semi.schedule import Semi  # it needs scipy
+
     labels = samples.labels[taught]
     if not (labels[:, 0] >= 0).any():
         raise DataError(f"{args.data}: `semi={args.semi}` needs samples with a label at the finest level; there are none")

@@ -32,13 +32,14 @@ from torchlht.heads.method import Estimator
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Machine
 from torchlht.learn.options import Recipe
-from torchlht.learn.semi.schedule import Semi
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
+from torchlht.measure.evaluation import measure
 from torchlht.processes import of_all
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+    from torchlht.learn.semi.schedule import Semi
     from torchlht.measure.outcomes import Recorder
 
 TEACHER = 0.99  # decay of the averaged weights used by --semi posterior when --ema is not given
@@ -332,8 +333,6 @@ def measure_on(
     shown: str | None = None,
 ) -> dict[str, Any]:
     """All metrics on a set; `more_rules` and `shown` as in `measure`. Several processes share its samples."""
-    from torchlht.measure.evaluation import measure  # torchmetrics is slow to import
-
     return measure(
         network,
         data,

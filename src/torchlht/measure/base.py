@@ -1,6 +1,6 @@
 """`Metric`: counts batch by batch, over all processes.
 
-It has the methods of torchmetrics.Metric that are used here, and one of those works in its place. torchmetrics itself takes three
+It has the methods of torchmetrics.Metric that are used here, and one of those works in its place. torchmetrics takes three
 seconds to import, as it brings torchvision and torch's compiler with it.
 """
 
