@@ -33,5 +33,6 @@ from torchlht.learn.training import calibrate as calibrate
 from torchlht.measure.evaluation import evaluate as evaluate
 from torchlht.measure.metrics import HierarchyMetrics as HierarchyMetrics
 from torchlht.show.page import report as report
+from torchlht.sklearn import HierarchicalClassifier as HierarchicalClassifier
 
 __version__: str

@@ -1,0 +1,36 @@
+"""A tree of classes as HTML that folds: for notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from torchlht.hierarchy.tree import Hierarchy
+
+MOST = 500
+"""Classes that are shown; the rest is counted."""
+
+
+def branches(tree: Hierarchy) -> str:
+    """The tree as nested lists that open on a click, coarse → fine, with at most `MOST` classes."""
+    left = [MOST]
+    top = len(tree) - 1
+    inside = _listed(tree, top, np.arange(tree.sizes[top]).tolist(), left)
+    return f"<details><summary>{escape(tree.describe())}</summary>{inside}</details>"
+
+
+def _listed(tree: Hierarchy, level: int, classes: list[int], left: list[int]) -> str:
+    """Some classes of a level with what is below them. `left` holds how many more may be shown."""
+    shown = classes[: max(left[0], 0)]
+    left[0] -= len(shown)
+    rest = [f"<li>… and {len(classes) - len(shown):,} more</li>"] if len(shown) < len(classes) else []
+    return f"<ul>{''.join([*(_class(tree, level, i, left) for i in shown), *rest])}</ul>"
+
+
+def _class(tree: Hierarchy, level: int, number: int, left: list[int]) -> str:
+    name = escape(tree.classes[level][number])
+    if not level:
+        return f"<li>{name}</li>"
+    below = np.flatnonzero(tree.parents[level - 1] == number).tolist()
+    return f"<li><details><summary>{name} ({len(below):,})</summary>{_listed(tree, level - 1, below, left)}</details></li>"

@@ -1,0 +1,669 @@
+"""`HierarchicalClassifier`: a scikit-learn estimator on features, with labels as people have them.
+
+>>> model = HierarchicalClassifier(val=0.1).fit(X, frame[["order", "family", "species"]])    # blanks are unknown
+>>> model.predict(X_new, risk=0.05)                                                          # as deep as it is sure
+
+`docs/sklearn.md` is about its use. It needs the extra `sklearn`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from torchlht.answer.asking import ask_all, find_device, over
+from torchlht.answer.calibration import answer_levels, confidences, fit_calibration, rolled_up
+from torchlht.answer.model import History, Model, Run
+from torchlht.answer.named import Wanted, wanted
+from torchlht.answer.novelty import ALARMS
+from torchlht.answer.records import read_config
+from torchlht.data.batches import FeatureSet, load
+from torchlht.data.columns import Columns, as_values, is_stand_in, labels_in, read_columns, tree_of_columns, two_signs
+from torchlht.data.distinct import distinct
+from torchlht.data.doubts import refuse_placeholders
+from torchlht.data.samples import Ints, Samples, choose_share, deepest_known, with_split
+from torchlht.doors import fitting
+from torchlht.errors import ConfigError, DataError, HierarchyError, MissingExtraError, RunError
+from torchlht.files import claimed, read_csv, write_json
+from torchlht.heads.method import Estimator, find_method
+from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.alone import Alone
+from torchlht.learn.building import build, make_semi, taught_samples
+from torchlht.learn.fitting import Progress, Sets, fit, set_up, take_step
+from torchlht.learn.options import FitArgs, Recipe, TrainArgs
+from torchlht.show.branches import branches
+
+try:
+    from scipy.sparse import issparse
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.exceptions import DataConversionWarning
+    from sklearn.utils import _safe_indexing, check_random_state, estimator_html_repr
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+except ImportError:
+    raise MissingExtraError("torchlht.HierarchicalClassifier", extra="sklearn") from None
+
+Array = NDArray[Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_their_words(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: what is wrong with data or parameters is a ValueError, as scikit-learn's users expect, with our sentence."""
+
+    @functools.wraps(function)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*values, **named)
+        except (ConfigError, DataError, HierarchyError) as error:
+            raise ValueError(str(error)) from error
+
+    return call
+
+
+class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns a tree of classes from features and partly known labels.
+
+        >>> model = HierarchicalClassifier(random_state=0).fit(X, [["Gulls", "Ivory Gull"], ["Gulls", ""], ["Auks", "Puffin"]])
+        >>> model.predict(X_new)
+        array([['Gulls', 'Ivory Gull']], dtype='<U10')
+
+    Args:
+        method: `lht`, `marginal`, …: `lht methods` lists them.
+        hierarchy: the tree of classes: a `Hierarchy`, a file of one, or rows of names; by default what the labels imply.
+        levels: names of the levels, coarse → fine; by default the columns of a data frame.
+        unknown: more names that mean that a label is missing, such as ("?", "sp."). By default a class that is called `unknown`
+            or the like is refused; () keeps it.
+        semi: how samples without a finest label learn: `none`, `propagate`, `posterior` or `both`.
+        val: share of the samples set aside for calibration, which `predict(risk=…)` needs.
+        epochs: passes over the samples; by default as `lht train` chooses.
+        batch_size: samples per step.
+        lr: initial learning rate.
+        weight_decay: weight decay.
+        input_dropout: share of the features dropped in training.
+        options: any other option of training or of the method, such as {"gamma": 2.0, "ema": 0.99}.
+        random_state: seed of everything random. With the same one, the order of rows does not matter.
+        n_jobs: threads to compute with; None leaves them as they are, -1 takes all cores.
+        device: where to compute: cpu, cuda, mps, or auto.
+        verbose: whether to show progress.
+
+    Attributes:
+        classes_: the classes of each level, coarse → fine; one array if there is a single level.
+        hierarchy_: the tree.
+        levels_: names of the levels, coarse → fine.
+        model_: the trained `Model`.
+        history_: a row per epoch.
+        n_iter_: how many epochs there were.
+        n_features_in_: how many features a sample has.
+        feature_names_in_: their names, if X was a data frame.
+    """
+
+    hierarchy_: Hierarchy
+    model_: Model
+    history_: History
+    classes_: Any
+    _made: tuple[TrainArgs, Recipe]
+    _moments: dict[str, Any] | None
+
+    def __init__(
+        self,
+        method: str = "lht",
+        *,
+        hierarchy: Any = None,
+        levels: Sequence[str] | str | None = None,
+        unknown: Sequence[str] | None = None,
+        semi: str = "none",
+        val: float = 0.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        input_dropout: float | None = None,
+        options: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.hierarchy = hierarchy
+        self.levels = levels
+        self.unknown = unknown
+        self.semi = semi
+        self.val = val
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.input_dropout = input_dropout
+        self.options = options
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        """It takes sparse features. Labels along a path depend on each other, so it is not `multi_output`."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # ---- learning --------------------------------------------------------------------------------------------------
+
+    @in_their_words
+    def fit(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from features and labels.
+
+        Args:
+            X: (n, d) features, dense or sparse.
+            y: a row of names coarse → fine for each sample, as lists, an array or a data frame; "", None, nan and -1 mean
+                unknown. With `hierarchy`, or for a single level, one name for each sample is enough.
+            sample_weight: (n,) how much each sample counts. Whole numbers are numbers of copies; others are scaled to a mean
+                of 1.
+        """
+        args = self._args()
+        x = self._features(X, reset=True)
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        check_consistent_length(X, y)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if weights is not None and (weights == 0).any() and (weights > 0).any():
+            there = np.flatnonzero(weights)  # a sample of weight 0 tells nothing about the tree, either
+            x, y, weights = x[there], _safe_indexing(y, there), weights[there]
+        self._signs = self.hierarchy is None and two_signs(y)
+        columns = self._columns(y, len(x))
+        tree = self._given_tree() or tree_of_columns(columns, self._level_names())
+        labels = labels_in(tree, columns)
+        self._learn(args, _samples(x, labels, tree, weights, placeholders=self.unknown is not None))
+        self._name_classes([column.dtype for column in columns.columns])
+        return self
+
+    def _learn(self, args: TrainArgs, given: tuple[Samples, Array | None]) -> None:
+        """Build a model and train it; with `val`, calibrate it."""
+        samples, weights = given
+        if args.val:
+            held = choose_share(samples, samples.index("train"), args.val, seed=args.seed, purpose="val")
+            if not len(held):
+                raise DataError("y: too few samples to set any aside for validation; pass a larger `val`, or 0")
+            samples = with_split(samples, held, "val")
+        with self._computing(args.seed):
+            model, machine = build(args, samples), self._machine()
+            index = samples.index("train")
+            recipe = args.recipe(features=True, samples=_count(weights, index))
+            taught = taught_samples(args, samples, model)
+            semi = make_semi(args, recipe, samples, model, taught)
+            train = _set(samples, taught, weights)
+            self.history_ = fit(machine, recipe, None, model, Sets(model, train, None, train, 0), semi)
+            self.model_, self.hierarchy_ = model.eval(), samples.hierarchy
+            if args.val:
+                self._calibrate(_set(samples, samples.index("val"), None), "val part of its own data")
+        self.n_iter_, self._made, self._moments, self._calls = len(self.history_), (args, recipe), None, 0
+        self._parts = {name: len(samples.index(name)) for name in ("train", "val")}
+
+    def _takes_steps(self) -> bool:
+        """Whether its method is trained by steps."""
+        return not issubclass(find_method(self.method).cls, Estimator)
+
+    @available_if(_takes_steps)
+    @in_their_words
+    def partial_fit(self, X: ArrayLike, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Take steps over these samples alone, at a constant learning rate.
+
+        Args:
+            X: (n, d) features.
+            y: their labels, as in `fit`.
+            classes: at the first call all classes there will be: rows of names coarse → fine, or the names of a single level.
+                Not needed with `hierarchy`, or after `fit`.
+            sample_weight: (n,) how much each sample counts, as in `fit`.
+        """
+        args, first = self._args(), not hasattr(self, "model_")
+        x = self._features(X, reset=first)
+        check_consistent_length(X, y)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if first:
+            self._begin(args, x.shape[1], classes)
+        made, recipe = self._made
+        samples, counts = _samples(x, self._labels(y, len(x)), self.hierarchy_, weights, placeholders=True)
+        moment = np.random.SeedSequence([made.seed, self._calls]).generate_state(1)[0].item()
+        with self._computing(moment):
+            self._step(dataclasses.replace(recipe, seed=moment), _set(samples, samples.index("train"), counts))
+        self._calls += 1
+        self._parts["train"] += len(samples)
+        return self
+
+    def _begin(self, args: TrainArgs, width: int, classes: Any) -> None:
+        """An untrained model of all classes there will be."""
+        tree = self._given_tree()
+        if tree is None and classes is None:
+            raise ConfigError("classes must be passed on the first call to partial_fit, unless there is a `hierarchy`")
+        self._signs = tree is None and two_signs(classes)
+        columns = None if classes is None else read_columns(classes, self.unknown or (), signs=self._signs, where="classes")
+        if tree is None and columns is not None:
+            tree = tree_of_columns(columns, self._level_names())
+        assert tree is not None
+        _refuse_one_class(tree)
+        empty = Samples(
+            "y", tree, (), np.empty((0, len(tree)), np.int64), np.empty(0, str), features=np.empty((0, width), np.float32)
+        )
+        with self._computing(args.seed):
+            self.model_, self.hierarchy_ = build(args, empty).to(find_device(self.device)), tree
+        self._made, self.history_, self.n_iter_ = (args, args.recipe(features=True, samples=1)), [], 0
+        self._calls, self._moments, self._parts = 0, None, {"train": 0, "val": 0}
+        self._name_classes([] if columns is None else [column.dtype for column in columns.columns])
+
+    def _step(self, recipe: Recipe, train: FeatureSet) -> None:
+        """One pass over some samples."""
+        model = self.model_
+        now = set_up(self._machine(), recipe, None, model, Sets(model, train, None, train, 0), None)
+        if self._moments is not None:
+            now.optimizer.load_state_dict(self._moments)
+        progress = Progress(torch.zeros(()), torch.zeros(len(model.hierarchy), 2))
+        batches = now.batches(0)
+        stream = load(train, batches)
+        now.step.train()
+        for rows in batches:
+            take_step(now, progress, [rows], stream)
+        model.eval()
+        self._moments = now.optimizer.state_dict()
+        loss = (progress.loss / len(batches)).item()
+        self.history_ = [*self.history_, {"epoch": float(len(self.history_) + 1), "loss": loss}]
+        self.n_iter_ = len(self.history_)
+
+    @in_their_words
+    def calibrate(self, X: ArrayLike, y: Any) -> Self:
+        """Fit the probabilities, and what `predict(risk=…)` promises, to labelled samples that it was not trained on."""
+        check_is_fitted(self, "model_")
+        x = self._features(X)
+        labels = self._labels(y, len(x))
+        with self._computing():
+            self._calibrate(FeatureSet(torch.from_numpy(x), torch.from_numpy(labels)), "labelled samples")
+        return self
+
+    def _calibrate(self, data: FeatureSet, source: str) -> None:
+        self.model_.calibration = fit_calibration(*ask_all(self.model_, data), self.hierarchy_, source=source)
+
+    # ---- answering -------------------------------------------------------------------------------------------------
+
+    @in_their_words
+    def predict(
+        self, X: ArrayLike, *, confidence: float | None = None, risk: float | None = None, strict: bool = False
+    ) -> Array:
+        """(n, K) names along a path of the tree, coarse → fine; (n,) if there is a single level.
+
+        What a branch does not have, and what is not sure enough, is blank: "", or -1 or nan where labels are numbers.
+
+        Args:
+            X: (n, d) features.
+            confidence: go only as deep as the probability reaches this.
+            risk: go only so deep that at most this share of answers is wrong; see `calibrate`.
+            strict: for `risk`, count calibration answers that no label can check as wrong.
+        """
+        asked = self._wanted(confidence, risk, strict)
+        return self._named(np.concatenate([self._answered(*seen, asked) for seen in self._seen(X)]))
+
+    @in_their_words
+    def predict_proba(self, X: ArrayLike) -> Any:
+        """A list of (n, classes) probabilities, coarse → fine, in the order of `classes_`; one array for a single level."""
+        said = [self._calibrated(found) for found, _ in self._seen(X)]
+        levels = [torch.cat([one.log_probs[k] for one in said]).exp().cpu().numpy() for k in self.hierarchy_.top_down]
+        return levels if len(levels) > 1 else levels[0]
+
+    @in_their_words
+    def predict_log_proba(self, X: ArrayLike) -> Any:
+        """Logarithms of `predict_proba`."""
+        said = [self._calibrated(found) for found, _ in self._seen(X)]
+        levels = [torch.cat([one.log_probs[k] for one in said]).cpu().numpy() for k in self.hierarchy_.top_down]
+        return levels if len(levels) > 1 else levels[0]
+
+    def proba_frame(self, X: Any) -> Any:
+        """`predict_proba` as a pandas data frame: columns are (level, class), rows are named as in X."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtraError("proba_frame", extra="dev") from None
+        found = self.predict_proba(X)
+        levels = found if isinstance(found, list) else [found]
+        columns = [(level, name) for level, names in zip(self.levels_, self._each_level(), strict=True) for name in names]
+        named = pd.MultiIndex.from_tuples(columns, names=["level", "class"])
+        return pd.DataFrame(np.concatenate(levels, axis=1), index=getattr(X, "index", None), columns=named)
+
+    @in_their_words
+    def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """The share of samples whose finest known label is answered right; samples without any label do not count.
+
+        Args:
+            X: (n, d) features.
+            y: their labels, as in `fit`; a name that the tree does not have is refused.
+            sample_weight: (n,) how much each sample counts.
+        """
+        right, known = self._right(X, y)
+        finest = deepest_known(np.where(known, 0, -1))
+        some = np.flatnonzero(finest < right.shape[1])
+        if not len(some):
+            raise DataError("y: no sample has a label to check the answers with")
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)[some]
+        return float(np.average(right[some, finest[some]], weights=weights))
+
+    @in_their_words
+    def scores(self, X: ArrayLike, y: Any) -> dict[str, float]:
+        """The accuracy at each level, coarse → fine, over the samples whose label there is known; nan without any."""
+        right, known = self._right(X, y)
+        of = {name: len(self.levels_) - 1 - i for i, name in enumerate(self.levels_)}
+        return {name: float(right[known[:, k], k].mean()) if known[:, k].any() else float("nan") for name, k in of.items()}
+
+    def _right(self, X: ArrayLike, y: Any) -> tuple[Array, Array]:
+        """(n, K) which answers are right, and which labels are known, fine first."""
+        check_is_fitted(self, "model_")
+        check_consistent_length(X, y)
+        labels = self._labels(y, None)
+        chosen = np.concatenate([self._answered(*seen, Wanted()) for seen in self._seen(X)])
+        return chosen == labels, labels >= 0
+
+    @property
+    def levels_(self) -> list[str]:
+        """Names of the levels, coarse → fine."""
+        return [self.hierarchy_.levels[k] for k in self.hierarchy_.top_down]
+
+    def _seen(self, X: ArrayLike) -> Iterator[tuple[Prediction, Tensor | None]]:
+        """Predictions as the model makes them, batch by batch, and how far from known samples each is, if that was learned."""
+        check_is_fitted(self, "model_")
+        x, model = self._features(X), self.model_
+        with self._computing():
+            for _, said, _ in over(None, torch.from_numpy(x), model.look):
+                far = None if model.novelty is None or said.distance is None else model.novelty.as_far(said)
+                yield said, far
+
+    def _calibrated(self, said: Prediction) -> Prediction:
+        return said if self.model_.calibration is None else self.model_.calibration.apply(said)
+
+    def _wanted(self, confidence: float | None, risk: float | None, strict: bool) -> Wanted:
+        """The threshold that answers must reach."""
+        check_is_fitted(self, "model_")
+        confidence, risk = fitting("confidence", confidence, float | None), fitting("risk", risk, float | None)
+        if risk is not None and self.model_.calibration is None:
+            raise ConfigError("`risk` needs calibration: pass `val=0.1`, or call calibrate with samples it was not trained on")
+        return wanted(confidence, risk, self.model_.rule, self.model_.calibration, strict=strict)
+
+    def _answered(self, said: Prediction, far: Tensor | None, asked: Wanted) -> Ints:
+        """(B, K) classes, fine first, -1 where it is not sure enough."""
+        decided = self.model_.decided(said)
+        chosen = decided.chosen()
+        if asked.promise:
+            sure = confidences(decided)
+            sure = sure if far is None else sure.masked_fill(far.to(sure.device) < ALARMS, -1.0)
+            chosen = rolled_up(chosen, answer_levels(sure, asked.threshold), self.hierarchy_)
+        found: Ints = chosen.cpu().numpy()
+        return found
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    def _name_classes(self, dtypes: Sequence[np.dtype[Any]]) -> None:
+        """Keep the classes as labels of these dtypes, one per level coarse → fine; as texts without."""
+        tree = self.hierarchy_
+        kinds = list(dtypes) if len(dtypes) == len(tree) else [np.dtype(str)] * len(tree)
+        levels = [as_values(tree.classes[k], kind) for k, kind in zip(tree.top_down, kinds, strict=True)]
+        self._dtypes, self.classes_ = kinds, levels if len(levels) > 1 else levels[0]
+
+    def _each_level(self) -> list[Array]:
+        """The classes of each level, coarse → fine."""
+        return self.classes_ if isinstance(self.classes_, list) else [self.classes_]
+
+    def _named(self, chosen: Ints) -> Array:
+        """Classes (n, K), fine first, as labels coarse → fine; blank where there is none."""
+        tree = self.hierarchy_
+        columns = [
+            _said(tree, k, chosen[:, k], names, kind)
+            for k, names, kind in zip(tree.top_down, self._each_level(), self._dtypes, strict=True)
+        ]
+        if len(columns) == 1:
+            return columns[0]
+        mixed = len({column.dtype.kind for column in columns}) > 1
+        return np.stack([column.astype(object) if mixed else column for column in columns], axis=1)
+
+    # ---- what is given ---------------------------------------------------------------------------------------------
+
+    def _args(self) -> TrainArgs:
+        """The parameters as options of a run. Raises ConfigError with the sentence of the command line."""
+        given = dict(fitting("options", self.options or {}, dict))
+        of_training = {f.name for f in dataclasses.fields(FitArgs)}
+        own = {name: given.pop(name) for name in list(given) if name in of_training}
+        if self.input_dropout is not None:
+            given["input_dropout"] = self.input_dropout
+        names = ("method", "semi", "val", "epochs", "batch_size", "lr", "weight_decay")
+        own = {name: getattr(self, name) for name in names} | own
+        levels, unknown = self._level_names(), self.unknown
+        args = TrainArgs(
+            **own,
+            option=given,  # type: ignore[arg-type]  # a mapping becomes pairs
+            levels=",".join(levels) if levels else None,
+            unknown=None if unknown is None else ",".join(map(str, unknown)),
+            seed=self._seed(),
+            accelerator=self.device,
+            test_share=0.0,
+            test=False,
+            track=False,
+            quiet=not self.verbose,
+        )
+        if args.select == "best":
+            raise ConfigError("`select=best` is for runs of lht train")
+        return args
+
+    def _seed(self) -> int:
+        """An int is the seed itself; anything else draws one."""
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _level_names(self) -> list[str] | None:
+        """`levels` as a list."""
+        if self.levels is None:
+            return None
+        given = self.levels.split(",") if isinstance(self.levels, str) else self.levels
+        return [name.strip() for name in fitting("levels", list(given), list[str])]
+
+    def _given_tree(self) -> Hierarchy | None:
+        """`hierarchy` as a tree."""
+        given, levels = self.hierarchy, self._level_names()
+        if given is None or isinstance(given, Hierarchy):
+            return given
+        if isinstance(given, str | Path):
+            return Hierarchy.read(given, levels)
+        return tree_of_columns(read_columns(given, where="hierarchy"), levels)
+
+    def _features(self, X: Any, *, reset: bool = False) -> NDArray[np.float32]:
+        """X as a dense array that torch can use. Raises ValueError, in scikit-learn's words, if it does not fit."""
+        x = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32, order="C")
+        dense: NDArray[np.float32] = x.toarray() if issparse(x) else x
+        return dense if dense.flags.writeable else dense.copy()
+
+    def _columns(self, y: Any, count: int) -> Columns:
+        """Labels by name."""
+        if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
+            words = "A column-vector y was passed when a 1d array was expected; it is taken for one name per sample."
+            warnings.warn(words, DataConversionWarning, stacklevel=4)
+            y = y[:, 0]
+        columns = read_columns(y, self.unknown or (), signs=self._signs)
+        if len(columns) != count:
+            raise DataError(f"y has {len(columns)} rows, but X has {count}")
+        return columns
+
+    def _labels(self, y: Any, count: int | None) -> Ints:
+        """(n, K) classes of the fitted tree."""
+        return labels_in(self.hierarchy_, self._columns(y, len(y) if count is None else count))
+
+    def _machine(self) -> Alone:
+        return Alone(find_device(self.device))
+
+    @contextmanager
+    def _computing(self, seed: int | None = None) -> Iterator[None]:
+        """Context: `n_jobs` threads and, with a seed, random numbers of its own; nothing outside changes."""
+        threads, before = fitting("n_jobs", self.n_jobs, int | None), torch.get_num_threads()
+        device = find_device(self.device)
+        try:
+            if threads:
+                torch.set_num_threads(threads if threads > 0 else max(_cores() + 1 + threads, 1))
+            with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=seed is not None):
+                if seed is not None:
+                    torch.manual_seed(seed)
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+    # ---- keeping ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write a run directory that `lht predict`, `export`, `evaluate RUN DATA` and `load` read; returns its path.
+
+        Features and labels are not written.
+
+        Raises:
+            RunError: when the directory is in use.
+        """
+        check_is_fitted(self, "model_")
+        run, (args, recipe) = Run(Path(path)), self._made
+        with claimed(run.path):
+            run.claim()
+            counts = np.cumsum([0, self._parts["train"], self._parts["val"]]).tolist()
+            parts = {name: list(range(*counts[i : i + 2])) for i, name in enumerate(("train", "val"))}
+            write_json(run.split, {"kept": [], **parts, "test": []}, indent=None)
+            run.write_history(self.history_)
+            names = getattr(self, "feature_names_in_", None)
+            kept = {
+                "labels": [kind.str for kind in self._dtypes],
+                "signs": self._signs,
+                "features": None if names is None else [str(name) for name in names],
+            }
+            self.model_.save_pretrained(run.path, extra={"train": args.settled(recipe), "estimator": kept})
+            seconds = sum(row.get("seconds", 0.0) for row in self.history_)
+            chosen = {"rule": "last", "epoch": self.n_iter_, "epochs": self.n_iter_}
+            count = self.model_.method.parameter_count()
+            run.write_metrics({"selection": chosen, "train_seconds": seconds, "parameters": count})
+        return run.path
+
+    @classmethod
+    def load(cls, run: str | Path) -> Self:
+        """A fitted estimator from what `save` or `lht train` has written, if the model takes features.
+
+        Raises:
+            RunError: when there is no such run, or it takes pictures.
+        """
+        model = Model.from_pretrained(run)
+        if model.preprocess is not None:
+            raise RunError(f"{run}: takes pictures; an estimator takes features: use torchlht.load({str(run)!r})")
+        config, folder = read_config(Path(run)), Path(run)
+        args = TrainArgs.from_dict(config.get("train") or {})
+        kept = config.get("estimator") or {}
+        names = ("method", "semi", "epochs", "batch_size", "lr", "weight_decay")
+        found = cls(
+            **{name: getattr(args, name) for name in names},
+            hierarchy=model.hierarchy,
+            val=args.val or 0.0,
+            unknown=None if args.unknown is None else args.unknown_names(),
+            options=dict(model.options),
+            random_state=args.seed,
+        )
+        found.model_, found.hierarchy_, found.n_features_in_ = model, model.hierarchy, model.in_features
+        found._signs, found._moments, found._calls, found._parts = bool(kept.get("signs")), None, 0, {"train": 0, "val": 0}
+        found._made = (args, args.recipe(features=True, samples=1))
+        found._name_classes([np.dtype(kind) for kind in kept.get("labels") or ()])
+        if kept.get("features"):
+            found.feature_names_in_ = np.array(kept["features"], dtype=object)
+        rows = read_csv(folder / "history.csv") if (folder / "history.csv").is_file() else []
+        found.history_ = [{name: float(value) for name, value in row.items() if value} for row in rows]
+        found.n_iter_ = len(found.history_)
+        return found
+
+    # ---- notebooks -------------------------------------------------------------------------------------------------
+
+    def _repr_html_inner(self) -> str:
+        """scikit-learn's picture of the estimator, with the tree below it."""
+        picture: str = estimator_html_repr(self)
+        return picture + branches(self.hierarchy_) if hasattr(self, "hierarchy_") else picture
+
+    def _repr_mimebundle_(self, **how: Any) -> dict[str, str]:
+        """What notebooks ask for."""
+        bundle: dict[str, str] = super()._repr_mimebundle_(**how)
+        return bundle | {"text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
+
+# ---- in place of hiclass -------------------------------------------------------------------------------------------
+
+THEIRS = (
+    "local_classifier", "binary_policy", "edge_list", "replace_classifiers", "classifier_abbreviation", "calibration_method",
+    "return_all_probabilities", "probability_combiner", "tmp_dir",
+)  # fmt: skip
+
+
+def LocalClassifierPerNode(local_classifier: Any = None, **given: Any) -> HierarchicalClassifier:
+    """A `HierarchicalClassifier` from a call of hiclass, so that a script runs with another import.
+
+    One network learns all nodes, so what hiclass says about a classifier per node is not used, and a warning names it.
+    """
+    given = {"local_classifier": local_classifier, **given}
+    unused = [name for name in THEIRS if given.pop(name, None) is not None]
+    if unused:
+        warnings.warn(f"{', '.join(unused)}: not used, as one network learns all nodes; `method` chooses it", stacklevel=2)
+    return HierarchicalClassifier(**given)
+
+
+LocalClassifierPerParentNode = LocalClassifierPerLevel = LocalClassifierPerNode
+
+
+# ---- small parts ---------------------------------------------------------------------------------------------------
+
+
+def _samples(
+    x: NDArray[np.float32], labels: Ints, tree: Hierarchy, weights: Array | None, *, placeholders: bool
+) -> tuple[Samples, Array | None]:
+    """The distinct samples, all for training, and their weights. Raises DataError if they cannot be learned from."""
+    _refuse_one_class(tree)
+    found = distinct(x, labels, weights)
+    keys, split = tuple(map(str, found.keys.tolist())), np.full(len(found.rows), "train")
+    samples = Samples("y", tree, keys, labels[found.rows], split, features=x[found.rows])
+    if not placeholders:
+        refuse_placeholders(samples)
+    return samples, found.weights
+
+
+def _refuse_one_class(tree: Hierarchy) -> None:
+    if tree.sizes[0] < 2:
+        raise DataError(f"y: only one class, {tree.classes[0][0]!r}; a classifier needs at least two")
+
+
+def _count(weights: Array | None, index: Ints) -> int:
+    """How many samples an epoch shows."""
+    return len(index) if weights is None else max(round(float(weights[index].sum())), 1)
+
+
+def _set(samples: Samples, index: Ints, weights: Array | None) -> FeatureSet:
+    """Some samples as the training loop takes them."""
+    assert samples.features is not None
+    everything = len(index) == len(samples) and bool((index == np.arange(len(index))).all())
+    x = samples.features if everything else samples.features[index]
+    return FeatureSet(torch.from_numpy(x), torch.from_numpy(samples.labels[index]), None if weights is None else weights[index])
+
+
+def _said(tree: Hierarchy, level: int, chosen: Ints, values: Array, kind: np.dtype[Any]) -> Array:
+    """(n,) classes of a level as labels; blank for -1, and for classes that stand for what a branch does not have."""
+    gone = np.array([is_stand_in(tree, level, name) for name in tree.classes[level]])
+    if not gone.any() and (chosen >= 0).all():
+        return values[chosen]
+    blank: Any = {"i": -1, "u": -1, "f": np.nan}.get(kind.kind, "")
+    shown = [*(blank if away else value for value, away in zip(values.tolist(), gone, strict=True)), blank]
+    return np.array(shown, dtype=object if kind.kind == "b" else None)[chosen]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
