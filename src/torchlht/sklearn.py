@@ -216,7 +216,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Whether its method is trained by steps."""
         return not issubclass(find_method(self.method).cls, Estimator)
 
-    @available_if(_takes_steps)
+    @available_if(_takes_steps)  # type: ignore[untyped-decorator]
     @in_their_words
     def partial_fit(self, X: ArrayLike, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Take steps over these samples alone, at a constant learning rate.

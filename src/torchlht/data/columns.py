@@ -101,7 +101,7 @@ def _as_lists(y: Any, where: str) -> tuple[list[list[Any]], list[np.dtype[Any]],
     names = _column_names(y)
     if isinstance(y, list | tuple) and any(_is_row(one) for one in y):
         return *_from_rows(y, where), names, False
-    array = np.asarray(y, dtype=object if isinstance(y, list | tuple) or names else None)  # numbers beside blanks stay whole
+    array = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)  # so that numbers beside blanks stay whole
     if array.ndim == 1 and array.dtype == object and any(_is_row(one) for one in array):
         return *_from_rows(array.tolist(), where), names, False
     if array.ndim not in (1, 2) or not array.shape[-1]:

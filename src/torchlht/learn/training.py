@@ -52,7 +52,7 @@ from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
 from torchlht.learn.launching import check_compiler, find_machine, launch_id
 from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, pairs
-from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs
+from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs, with_data
 from torchlht.measure.outcomes import Recorder
 
 
@@ -446,7 +446,7 @@ def calibrate(
 def relearn_novelty(run: Path, model: Model, known: SampleSet | None, workers: int = 0) -> None:
     """Write what tells unlike samples again, if the run's own training data is still there."""
     source = str(read_config(run)["train"]["data"])
-    if is_known(source) or Path(source).exists():
+    if source and (is_known(source) or Path(source).exists()):
         novelty = learn_novelty(model, run_inputs(run, "seen", calibrated=False).data, known, workers)
         if novelty is not None:
             novelty.write(run)
@@ -465,7 +465,7 @@ def cross_calibrate(run: str | Path, folds: int, *, quiet: bool = False) -> Cali
         quiet: show no progress.
     """
     folder = Path(run)
-    args = own_options(read_config(folder), read_options(folder, TrainArgs))
+    args = with_data(folder, own_options(read_config(folder), read_options(folder, TrainArgs)))
     if folds < 2:
         raise ConfigError(f"`folds` is {folds}: it must be at least 2")
     if args.val or args.fold or args.select == "best":

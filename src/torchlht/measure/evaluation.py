@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from torchlht.measure.operating import Decisions, operating_point
 from torchlht.measure.outcomes import Recorder
 
 Progress = Callable[[int, int], None]
+Told = TypeVar("Told", bound=DataArgs)
 
 
 def cache_path(samples: Samples, backbone: Backbone, spec: Preprocess) -> Path:
@@ -260,7 +261,7 @@ def run_inputs(
     """
     model = Model.from_pretrained(run, calibrated=calibrated)
     if data is None:
-        args = read_options(Path(run), DataArgs)
+        args = with_data(Path(run), read_options(Path(run), DataArgs))
         frozen = model.preprocess is not None and read_config(Path(run))["train"].get("freeze") is True
         samples = as_measured(args, model.hierarchy)
     else:
@@ -283,6 +284,13 @@ def run_inputs(
     chosen = samples.select(keep)
     x = chosen.features if kept is None else kept[keep]
     return Inputs(model, chosen, sample_set(x, chosen.images, chosen.labels, model.preprocess))
+
+
+def with_data(run: Path, args: Told) -> Told:
+    """A run's options, if they say what its data is. Raises RunError if it was fitted in Python, to arrays."""
+    if not args.data:
+        raise RunError(f"{run}: was fitted in Python and does not know its data; lht evaluate {run} DATA measures it on some")
+    return args
 
 
 def with_own_validation(samples: Samples, run: Path, args: DataArgs) -> Samples:
