@@ -181,6 +181,25 @@ def test_drift_is_the_divergence_from_the_softened_tree_in_every_form(gamma):
     torch.testing.assert_close(transition.drift(gamma), LowRankTransition(*whole).drift(gamma))
 
 
+@pytest.mark.parametrize("scale", [1.0, 40.0])
+def test_a_step_and_the_drift_share_their_exponentials_and_gradients(scale):
+    """Also where sums underflow, and the step is made in log space."""
+    rng = np.random.default_rng(5)
+    tree = random_hierarchy(rng, (9, 4, 2))
+    left, right, weight, log_p, prior = parts(tree, rng, down=False, scale=scale)
+    start = torch.log_softmax(6.0 * torch.tensor(tree.matrix(0)).double(), dim=0)
+    log_t = dense(left, right, weight, prior)
+    expected = propagate(log_p, log_t).square().sum() + 3 * (start.exp() * (start - log_t)).sum(dim=1).mean()
+    transition = LowRankTransition(left, right, weight, prior)
+    found = transition.propagate(log_p).square().sum()
+    assert transition.log_sums is not None
+    found = found + 3 * transition.drift(6.0)
+    torch.testing.assert_close(found, expected)
+    asked = (left, right, weight, log_p)
+    for a, b in zip(gradients(expected, *asked), gradients(found, *asked), strict=True):
+        torch.testing.assert_close(b, a)
+
+
 # ---- truncated: bounded, unbiased ----------------------------------------------------------------------------------
 
 

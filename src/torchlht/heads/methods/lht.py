@@ -115,7 +115,7 @@ class LHTHead(Method):
                 bias=bias,
                 form=form,
                 columns=Columns(columns, tail),
-                confused=confusion_weight > 0 or self.prior_weight > 0,
+                confused=confusion_weight > 0,
             )
             for level in range(len(hierarchy) - 1)
         )

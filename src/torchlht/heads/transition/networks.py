@@ -40,7 +40,7 @@ class TransitionNetwork(nn.Module):
         down: go from coarse to fine: columns are coarse classes, rows finer ones, the prior is Sᵀ.
         form: how `low_rank` is computed; the others have one form.
         columns: how many columns the form `truncated` computes.
-        confused: whether terms over all columns will be needed in training: confusion or drift.
+        confused: whether confusion terms will be needed in training. The drift costs nothing extra in any form.
     """
 
     parents: Tensor

@@ -125,7 +125,7 @@ class TruncatedTransition(Transition):
         if torch.compiler.is_exporting():
             log_t = torch.log_softmax(logits(left, self.right, gamma, flat), dim=1)
             return torch.logsumexp(log_t + log_p.unsqueeze(1), dim=2)
-        found: Tensor = LowRankStep.apply(left, self.right, gamma, log_p, Places(flat, rows))
+        found: Tensor = LowRankStep.apply(left, self.right, gamma, log_p, Places(flat, rows))[0]
         return found
 
     def _left(self, chosen: Tensor) -> Tensor:
