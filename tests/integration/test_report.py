@@ -175,7 +175,7 @@ def test_inputs_of_a_run_on_features(embeddings, tmp_path):
         run_inputs(run, "val")
     assert_readable(gamma_figure([run]))
     curves = read_gamma(run)
-    assert curves.start == 6.0
+    assert set(curves.start.values()) == {6.0}
     assert {name: values[-1] for name, values in curves.levels.items()} == pytest.approx(
         {name.removeprefix("gamma_"): value for name, value in model.method.scalars().items()}
     )
@@ -457,7 +457,7 @@ def test_gamma_starts_where_the_run_did_and_follows_its_history(tmp_path):
     np.testing.assert_allclose(thick[f"transition to {TREE.levels[1]}"], [1.0, 1.0, 2.0, 3.0, 4.0])
     thin = [line for line in figure.axes[0].lines if line.get_linewidth() == 0.6 and len(line.get_xdata()) > 2]
     assert sorted(len(line.get_xdata()) for line in thin) == [5, 5, 7, 7]
-    assert read_gamma(make_run(tmp_path / "c", "lht-paper")).start == 1.0  # the variant's own default
+    assert read_gamma(make_run(tmp_path / "c", "lht-paper")).start["family"] == 1.0  # the variant's own default
     assert len(gamma_figure(runs[:1]).axes[0].lines) == 4  # two levels, the initial value, and a line through it
 
 

@@ -645,7 +645,7 @@ def test_an_alias_stands_for_the_same_thing_and_is_not_listed():
     ("name", "of", "options"),
     [
         ("hd-cnn", "multihead", {"features": "split"}),
-        ("lht-paper", "lht", {"features": "split", "gamma": 1.0, "confusion_weight": 0.01}),
+        ("lht-paper", "lht", {"features": "split", "gamma": 1.0, "confusion_weight": 0.01, "start": "random"}),
         ("lht-simplified", "lht", {"transition": "static"}),
         ("lht-full", "lht", {"transition": "full"}),
     ],
@@ -670,7 +670,8 @@ def test_what_is_tried_in_tuning_are_options_that_make_sense(name):
     assert set(grid) <= set(method_options(name)) - set(find_method(name).options)
     for option, values in grid.items():
         for value in values:
-            assert isinstance(value, type(method_options(name)[option]))
+            default = method_options(name)[option]
+            assert default is None or isinstance(value, type(default))
             create_method(name, FEATURES, TREE, **{option: value})
 
 
@@ -752,7 +753,7 @@ def test_flat_has_no_choice_of_features():
                 "reduction": "per_level_mean",
                 "transition": "low_rank",
                 "rank": 2,
-                "gamma": 6.0,
+                "gamma": None,
                 "prior_weight": None,
                 "bias": True,
                 "confusion": "entropy",
@@ -760,6 +761,7 @@ def test_flat_has_no_choice_of_features():
                 "form": "auto",
                 "columns": 64,
                 "tail": None,
+                "start": "auto",
             },
         ),
     ],

@@ -280,7 +280,7 @@ def test_autocast_gives_the_float64_loss_and_gradients_of_the_same_half_precisio
         t = torch.softmax(right @ left.mT + step.gamma.detach().double() * s, dim=1)
         p = (t @ p.unsqueeze(2)).squeeze(2)
         omega = (t * t.log()).sum(dim=1).mean() if kind == "entropy" else -(t * step.rows).log().mean()
-        held = torch.softmax(head.gamma * s, dim=0)
+        held = torch.softmax(head.gammas[k] * s, dim=0)
         drift = (held * (held.log() - t.log())).sum(dim=1).mean()
         expected = expected - p[torch.arange(6), labels[:, k + 1]].log().mean() / 3 + 0.1 * omega / 2
         expected = expected + head.prior_weight * drift / 2

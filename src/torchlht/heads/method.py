@@ -13,7 +13,7 @@ import importlib
 import inspect
 import math
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -124,6 +124,16 @@ class Neck(nn.Module):
             width = -(-width // levels) * levels
         self.width = width // levels if self.split else width
         self.layers = nn.Sequential(InputNorm(in_features), nn.Linear(in_features, width), BatchNorm(width), nn.ELU())
+
+    def look(self, x: Tensor) -> None:
+        """Take the running statistics from these features (B, in_features) alone."""
+        norms = [layer for layer in self.layers if isinstance(layer, BatchNorm)]
+        for norm in norms:
+            norm.momentum, kept = 1.0, norm.momentum
+        self.train()
+        self.layers(x)
+        for norm in norms:
+            norm.momentum = kept
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_features) to one (B, width) tensor per level, fine first."""
@@ -247,6 +257,9 @@ class Method(nn.Module):
     def learns_from(self, labels: Tensor) -> Tensor:
         """(B,) bool: which samples this method can learn from, given their (B, K) labels. It is not trained on the others."""
         return (labels >= 0).any(dim=1)
+
+    def begin(self, features: Tensor, labels: Tensor) -> None:
+        """Called before the first step on features, with all of them, (N, d), and their labels (N, K). By default nothing."""
 
     def embed(self, features: Tensor) -> Tensor:
         """(B, in_features) to the features before its classifier: the neck's output, if there is a neck."""
@@ -428,6 +441,12 @@ def method_options(name: str, *, common: bool = False) -> dict[str, Any]:
     """The options a method takes, with their defaults; with `common`, also those that all methods take."""
     others = () if common else COMMON_OPTIONS
     return {option.name: option.default for option in options_of(name).values() if option.name not in others}
+
+
+def older_options(name: str, recorded: Collection[str]) -> dict[str, Any]:
+    """Options of a method that came after a run was made, which has not recorded them, with what they were then."""
+    entry = find_method(name)
+    return {option: was for option, was in entry.cls.before.items() if option not in {*recorded, *entry.options}}
 
 
 def find_option(method: str, name: str) -> Option:

@@ -345,7 +345,7 @@ def confusion(transitions: Sequence[Transition], kind: Confusion, reduction: Red
     return terms.mean() if reduction == "per_level_mean" else terms.sum()
 
 
-def drift(transitions: Sequence[Transition], gamma: float, reduction: Reduction = "per_level_mean") -> Tensor:
-    """How far low-rank transitions are from the column softmax of γ S; averaged or summed as in `confusion`."""
-    terms = torch.stack([transition.drift(gamma) for transition in transitions])
+def drift(transitions: Sequence[Transition], gammas: Sequence[float], reduction: Reduction = "per_level_mean") -> Tensor:
+    """How far low-rank transitions are from the column softmax of each one's γ S; averaged or summed as in `confusion`."""
+    terms = torch.stack([transition.drift(gamma) for transition, gamma in zip(transitions, gammas, strict=True)])
     return terms.mean() if reduction == "per_level_mean" else terms.sum()

@@ -254,8 +254,10 @@ def check_finite(name: str, value: Tensor | None, now: Fitting) -> None:
 
 
 def begin(now: Fitting, epoch: int, view: console.EpochView) -> Progress:
-    """Start an epoch: make the targets for unknown labels, and return empty sums."""
+    """Start an epoch: make the targets for unknown labels, and return empty sums. Before the first, let the method begin."""
     device, semi = now.machine.device, now.semi
+    if epoch == 0 and isinstance(now.sets.train, FeatureSet):
+        now.model.method.begin(now.sets.train.x, now.sets.train.labels)
     progress = Progress(torch.zeros((), device=device), torch.zeros(len(now.model.hierarchy), 2, device=device))
     if semi:
         progress.found = begin_epoch(

@@ -35,7 +35,8 @@ def preset_options(name: str, mask: float) -> dict[str, Any]:
     """
     if name == "default":
         return {}
-    return {"features": "split", "gamma": 1.0, "confusion": "entropy", "confusion_weight": 0.01 if mask >= 0.9 else 0.1}
+    weight = 0.01 if mask >= 0.9 else 0.1
+    return {"features": "split", "gamma": 1.0, "confusion": "entropy", "confusion_weight": weight, "start": "random"}
 
 
 # ---- groups --------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from torchlht.data.samples import (
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
-from torchlht.heads.method import Estimator, find_method
+from torchlht.heads.method import Estimator, find_method, older_options
 from torchlht.heads.prediction import Prediction
 from torchlht.learn.alone import Machine
 from torchlht.learn.building import build, make_semi, taught_samples
@@ -197,8 +197,7 @@ def own_options(config: dict[str, Any], args: TrainArgs | None = None) -> TrainA
 
 def later_options(config: dict[str, Any]) -> list[str]:
     """Options of its method that came after a run was made, with what they were then, as NAME=VALUE."""
-    before, recorded = find_method(config["model"]["method"]).cls.before, config["model"]["options"]
-    return pairs({name: value for name, value in before.items() if name not in recorded})
+    return pairs(older_options(config["model"]["method"], config["model"]["options"]))
 
 
 def origin(args: TrainArgs, recipe: Recipe, launch: str | None) -> dict[str, Any]:

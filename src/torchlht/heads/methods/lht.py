@@ -23,14 +23,18 @@ from torchlht.doors import NotNegative, Number, OpenShare, Rank, Width
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction, confusion, drift, masked_cross_entropy
-from torchlht.heads.transition.core import widened
-from torchlht.heads.transition.networks import TransitionNetwork, create_transition
+from torchlht.heads.starting import discriminant
+from torchlht.heads.transition.core import widened, without_autocast
+from torchlht.heads.transition.networks import TransitionNetwork, create_transition, gamma_for
 from torchlht.heads.transition.truncated import Columns
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Confusion, Features, Form, Reduction, TransitionName
+from torchlht.vocabulary import Confusion, Features, Form, Reduction, Start, TransitionName
 
 HELD = 10.0  # default weight of the drift from the tree; chosen in benchmarks/small_trees.md
 STRONG = 3.0  # from this γ₀ on; a weaker prior is meant to be left
+MANY = 1000  # from this many finest classes on, the classifier starts from class means; benchmarks/ten_thousand.md
+LOOKED = 2**14  # samples that the neck's statistics are taken from at the start
+PART = 2**12  # samples at a time
 
 PAPER = "Wang et al., Label Hierarchy Transition, arXiv 2112.02353"
 
@@ -53,8 +57,8 @@ class LHTHead(Method):
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
         transition: `low_rank`, `full`, `static`, or `fixed` (T = S, nothing learned).
         rank: rank s of the low-rank transition.
-        gamma: initial weight of the tree in the transition. With 1, as in the paper, a column starts almost flat; 6 starts
-            it at 0.9 on the true parent, which works better.
+        gamma: initial weight γ₀ of the tree in the transition. With 1, as in the paper, a column starts almost flat. By default
+            6, more with more than 38 parents: a column starts at 0.9 on the true one, which works better.
         prior_weight: λ₀, what holds the transition near softmax(γ₀ S). By default 10 for `low_rank` with gamma from 3 on, else
             0: a weak prior is meant to be left. The paper has no such term.
         bias: whether the transition's linear layers have a bias (the public code has one, the paper's formula does not).
@@ -64,6 +68,8 @@ class LHTHead(Method):
             `truncated`, the most probable columns only, and the rest by the tree; `auto` chooses by the size of each level.
         columns: for `truncated`: how many columns to compute per sample.
         tail: for `truncated`: instead, compute enough columns to leave out at most this mass.
+        start: how the classifier starts on features: at `random`, or from the class `means` of the training samples, see
+            `heads/starting.py`; `auto` takes the means from 1,000 finest classes on.
 
     Raises:
         ConfigError: when the transition or confusion is unknown, `fixed`, which does not learn, has a confusion weight, or one
@@ -71,7 +77,7 @@ class LHTHead(Method):
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, 6.0)}
-    before: ClassVar[dict[str, Any]] = {"prior_weight": 0.0}
+    before: ClassVar[dict[str, Any]] = {"prior_weight": 0.0, "gamma": 6.0, "start": "random"}
 
     def __init__(
         self,
@@ -83,7 +89,7 @@ class LHTHead(Method):
         reduction: Reduction = "per_level_mean",
         transition: TransitionName = "low_rank",
         rank: Rank = 2,
-        gamma: Number = 6.0,
+        gamma: Number | None = None,
         prior_weight: NotNegative | None = None,
         bias: bool = True,
         confusion: Confusion = "entropy",
@@ -91,15 +97,18 @@ class LHTHead(Method):
         form: Form = "auto",
         columns: Width = 64,
         tail: OpenShare | None = None,
+        start: Start = "auto",
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
         if confusion_weight and transition == "fixed":
             raise ConfigError("a confusion weight needs a transition that learns; with transition fixed leave it at 0")
-        low_rank = transition == "low_rank"
-        if prior_weight and (not low_rank or gamma < 0):
+        low_rank, strong = transition == "low_rank", gamma is None or gamma >= STRONG
+        if prior_weight and (not low_rank or (gamma is not None and gamma < 0)):
             raise ConfigError("a prior weight needs transition low_rank and a gamma that is not negative; else leave it at 0")
-        self.prior_weight = (HELD if low_rank and gamma >= STRONG else 0.0) if prior_weight is None else prior_weight
+        self.prior_weight = (HELD if low_rank and strong else 0.0) if prior_weight is None else prior_weight
         self.gamma = gamma
+        self.gammas = [gamma_for(rows) if gamma is None else gamma for rows in hierarchy.sizes[1:]]
+        self.start: Start = start
         self.confusion: Confusion = confusion
         self.confusion_weight = confusion_weight
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
@@ -111,7 +120,7 @@ class LHTHead(Method):
                 hierarchy,
                 level,
                 rank=rank,
-                gamma=gamma,
+                gamma=self.gammas[level],
                 bias=bias,
                 form=form,
                 columns=Columns(columns, tail),
@@ -135,8 +144,23 @@ class LHTHead(Method):
         if self.confusion_weight and prediction.transitions:
             loss = loss + self.confusion_weight * confusion(prediction.transitions, self.confusion, self.reduction)
         if self.prior_weight and prediction.transitions:
-            loss = loss + self.prior_weight * drift(prediction.transitions, self.gamma, self.reduction)
+            loss = loss + self.prior_weight * drift(prediction.transitions, self.gammas, self.reduction)
         return loss
+
+    def begin(self, features: Tensor, labels: Tensor) -> None:
+        """Start the classifier from class means, if `start` says so. The neck's statistics become those of the features."""
+        if self.start == "random" or (self.start == "auto" and self.hierarchy.sizes[0] < MANY):
+            return
+        like, training = self.classifier.weight, self.training
+        with torch.no_grad(), without_autocast(like):
+            self.neck.look(features[:: len(features) // LOOKED + 1].to(like))
+            self.neck.eval()
+            parts = zip(torch.split(features, PART), torch.split(labels, PART), strict=True)
+            batches = ((widened(self.neck(x.to(like))[0]).cpu(), y.cpu()) for x, y in parts)
+            weight, bias = discriminant(batches, self.hierarchy, self.neck.width)
+            self.classifier.weight.copy_(weight)
+            self.classifier.bias.copy_(bias if self.classifier.log_scale is None else torch.zeros_like(bias))
+        self.neck.train(training)
 
     def scalars(self) -> dict[str, float]:
         """γ of each transition, by the level it leads to."""
@@ -150,11 +174,12 @@ class LHTHead(Method):
 variant(
     "lht-paper",
     LHTHead,
-    "LHT as published: split features, γ₀ = 1, confusion term with λ = 0.01.",
+    "LHT as published: split features, γ₀ = 1, confusion term with λ = 0.01, random start.",
     paper=PAPER,
     features="split",
     gamma=1.0,
     confusion_weight=0.01,
+    start="random",
 )
 variant(
     "lht-simplified",

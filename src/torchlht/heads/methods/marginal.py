@@ -11,7 +11,7 @@ from torchlht.doors import Width
 from torchlht.heads.method import register
 from torchlht.heads.methods.lht import PAPER, LHTHead
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Features, Reduction
+from torchlht.vocabulary import Features, Reduction, Start
 
 
 @register("marginal", aliases=["lht-naive"], paper=f"{PAPER}, there LHT_naive")
@@ -24,6 +24,7 @@ class Marginal(LHTHead):
         features: `shared`, or `split`: then the classifier reads only the first K-th of the neck, as in the paper.
         width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        start: how the classifier starts on features: at `random`, or from the class `means`; see `lht`.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
@@ -37,5 +38,8 @@ class Marginal(LHTHead):
         features: Features = "shared",
         width: Width = 600,
         reduction: Reduction = "per_level_mean",
+        start: Start = "random",
     ) -> None:
-        super().__init__(in_features, hierarchy, features=features, width=width, reduction=reduction, transition="fixed")
+        super().__init__(
+            in_features, hierarchy, features=features, width=width, reduction=reduction, transition="fixed", start=start
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,6 +26,11 @@ def automatic(rows: int, columns: int, *, most: int = USUAL.most, confused: bool
     if rows * columns <= (CONFUSED if confused else PLAIN):
         return "plain"
     return "truncated" if rows * columns > PLAIN and columns >= WORTH * most and not down else "tiled"
+
+
+def gamma_for(rows: int) -> float:
+    """The initial γ for this many rows: 6, which puts 0.92 of a column on the true parent among 38, or what keeps it there."""
+    return max(6.0, math.log(10.9 * (rows - 1))) if rows > 1 else 6.0
 
 
 class TransitionNetwork(nn.Module):
@@ -98,7 +104,7 @@ class LowRank(TransitionNetwork):
 
     The paper adds a scalar β to all of A. It is left out here: a constant in every row of a column cancels in the softmax, so
     its gradient is exactly zero. With γ = 1 a column starts with only e/(e + C_k - 1) on the true parent (0.07 for 38
-    families); the default 6 starts it at 0.92.
+    families); `gamma_for` starts it at 0.92 or more.
     """
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:

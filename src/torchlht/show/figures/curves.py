@@ -16,7 +16,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from torchlht.answer.records import TREE, read_config
 from torchlht.errors import ConfigError, RunError
 from torchlht.files import read_csv
-from torchlht.heads.method import method_options
+from torchlht.heads.method import method_options, older_options
+from torchlht.heads.transition.networks import gamma_for
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.show.look import look, panels, theme
 
@@ -127,9 +128,9 @@ def _draw(axes: Axes, history: History, panel: str, colours: Mapping[str, str]) 
 
 
 class GammaCurves(NamedTuple):
-    """γ of one run: its initial value, and per level (coarse → fine) its value after each epoch."""
+    """γ of one run per level (coarse → fine): its initial value, and its value after each epoch."""
 
-    start: float
+    start: dict[str, float]
     levels: dict[str, list[float]]
 
 
@@ -149,8 +150,10 @@ def read_gamma(run: str | Path) -> GammaCurves:
     names = [tree.levels[k] for k in tree.top_down if rows and PREFIX + tree.levels[k] in rows[0]]
     if not names:
         raise RunError(f"{folder}: its history has no γ; only the low_rank transition of lht has one, not {model['method']}")
-    start = {**method_options(model["method"]), **model["options"]}["gamma"]
-    return GammaCurves(float(start), {name: [float(row[PREFIX + name]) for row in rows] for name in names})
+    method, recorded = model["method"], model["options"]
+    given = {**method_options(method), **older_options(method, recorded), **recorded}["gamma"]
+    start = {name: gamma_for(tree.sizes[tree.levels.index(name)]) if given is None else float(given) for name in names}
+    return GammaCurves(start, {name: [float(row[PREFIX + name]) for row in rows] for name in names})
 
 
 def gamma_figure(runs: Sequence[str | Path], *, title: str = "") -> Figure:
@@ -167,9 +170,9 @@ def gamma_figure(runs: Sequence[str | Path], *, title: str = "") -> Figure:
     with look() as now:
         figure, [[axes]] = panels(1, 1, (4.6, 2.8), margin=(0.8, 0.7, 1.8, 0.7))
         for i, level in enumerate(levels):
-            of_level = [[curve.start, *curve.levels[level]] for curve in curves if level in curve.levels]
+            of_level = [[curve.start[level], *curve.levels[level]] for curve in curves if level in curve.levels]
             _draw_gamma(axes, of_level, level, now.colours[i % len(now.colours)])
-        for n, start in enumerate(sorted({curve.start for curve in curves})):
+        for n, start in enumerate(sorted({start for curve in curves for start in curve.start.values()})):
             axes.axhline(start, color=now.ink, linewidth=0.6, linestyle=":", zorder=1)
             axes.plot(0, start, "o", color=now.paper, markeredgecolor=now.ink, zorder=4, label="" if n else "initial value")
         axes.set_xlabel("epochs")

@@ -1,0 +1,126 @@
+"""A classifier that starts from class means: against plain loops in float64, and what it promises."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchlht import Hierarchy, create_method
+from torchlht.heads.method import older_options
+from torchlht.heads.methods import lht
+from torchlht.heads.starting import RIDGE, SCALE, Sums, discriminant
+from torchlht.heads.transition.networks import gamma_for
+
+TREE = Hierarchy.from_parents([[0, 0, 0, 1, 1, 2, 2], [0, 0, 1]])
+
+
+def samples(count=60, width=4, seed=0):
+    """Features around class centres; species 6 has no label, some samples stop at their genus or order, one has none."""
+    rng = np.random.default_rng(seed)
+    fine = rng.integers(6, size=count)
+    labels = np.stack([fine, TREE.parents[0][fine], TREE.parents[1][TREE.parents[0][fine]]], axis=1)
+    x = 3 * rng.normal(size=(7, width))[fine] + rng.normal(size=(count, width))
+    labels[20:40, 0], labels[40:45, :2], labels[59] = -1, -1, -1
+    return torch.tensor(x), torch.tensor(labels)
+
+
+def naive(x, labels):
+    """Weights and biases, sample by sample and class by class, from the formulas of the module."""
+    x, labels = x.numpy(), labels.numpy()
+    keep = labels[:, 2] >= 0
+    x, labels = x[keep], labels[keep]
+    width, above = x.shape[1], {0: x.mean(axis=0)}
+    for k in (2, 1, 0):
+        inside, free, means, counts = 0.0, 0, {}, {}
+        for c in range(TREE.sizes[k]):
+            own = x[labels[:, k] == c]
+            if len(own):
+                means[c], counts[c] = own.mean(axis=0), len(own)
+                inside, free = inside + ((own - means[c]) ** 2).sum(), free + len(own) - 1
+        inside = inside / (free * width)
+        up = {c: above[0 if k == 2 else TREE.parents[k][c]] for c in range(TREE.sizes[k])}
+        between = np.mean([((means[c] - up[c]) ** 2).mean() - inside / counts[c] for c in means])
+        above = {c: up[c] + between / (between + inside / counts[c]) * (means[c] - up[c]) if c in means else up[c] for c in up}
+    scatter, free = np.zeros((width, width)), 0
+    for k in range(3):
+        for c in range(TREE.sizes[k]):
+            here = (labels[:, k] == c) & (labels[:, k - 1] < 0 if k else True)
+            if here.any():
+                off = x[here] - x[here].mean(axis=0)
+                scatter, free = scatter + off.T @ off, free + here.sum() - 1
+    spread = scatter / free
+    spread += RIDGE * np.trace(spread) / width * np.eye(width)
+    means = np.stack([above[c] for c in range(7)])
+    weights = SCALE * means @ np.linalg.inv(spread)
+    return weights, -0.5 * (weights * means).sum(axis=1)
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+def test_it_is_the_formula_whatever_the_batches(parts):
+    x, labels = samples()
+    found = discriminant(zip(x.chunk(parts), labels.chunk(parts), strict=True), TREE, 4)
+    for mine, expected in zip(found, naive(x, labels), strict=True):
+        np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-9)
+
+
+def test_a_class_without_samples_is_at_its_parents_mean_and_one_sample_each_is_no_fault():
+    x, labels = samples()
+    weights, _ = discriminant([(x, labels)], TREE, 4)
+    labels[:, 0] = torch.where(labels[:, 0] == 5, -1, labels[:, 0])  # genus 2 has the species 5 and 6 alone
+    weights, biases = discriminant([(x, labels)], TREE, 4)
+    torch.testing.assert_close(weights[5], weights[6])
+    one_each = torch.tensor([[c, *TREE.path(c)[1:]] for c in range(7)])
+    weights, biases = discriminant([(x[:7], one_each)], TREE, 4)
+    assert torch.isfinite(weights).all()
+    assert torch.isfinite(biases).all()
+
+
+def test_products_leave_out_samples_without_a_label():
+    x, labels = samples()
+    torch.testing.assert_close(Sums.of([(x, labels)], TREE, 4).products, x[:59].mT @ x[:59])
+
+
+@pytest.mark.parametrize("options", [{}, {"cosine": True}, {"features": "split"}, {"input_dropout": 0.1}])
+def test_lht_knows_its_classes_before_the_first_step(options):
+    x, labels = samples(400)
+    torch.manual_seed(0)
+    head = create_method("lht", 4, TREE, width=48, start="means", **options)
+    head.begin(x.float(), labels)
+    assert head.training
+    known = labels[:, 0] >= 0
+    right = head.eval()(x.float()).chosen()[known] == labels[known]
+    assert right.float().mean() > 0.85
+    assert all(norm.momentum == 0.1 for norm in head.neck.layers if hasattr(norm, "momentum"))
+
+
+def test_few_classes_start_at_random_and_many_from_means(monkeypatch):
+    x, labels = samples()
+
+    def moved(name="lht", **options):
+        head = create_method(name, 4, TREE, width=6, **options)
+        was = head.classifier.weight.detach().clone()
+        head.begin(x.float(), labels)
+        return not torch.equal(was, head.classifier.weight)
+
+    assert not moved()
+    assert moved(start="means")
+    monkeypatch.setattr(lht, "MANY", 7)
+    assert moved()
+    assert not moved(start="random")
+    assert not moved("lht-paper")
+    assert not moved("marginal")
+    assert moved("marginal", start="means")
+
+
+def test_gamma_keeps_the_weight_of_the_parent_as_trees_grow():
+    assert gamma_for(1) == gamma_for(2) == gamma_for(38) == 6.0
+    for rows in (39, 500, 4884):
+        assert 1 / (1 + (rows - 1) * np.exp(-gamma_for(rows))) == pytest.approx(0.916, abs=1e-3)
+    wide = Hierarchy.from_parents([list(range(50)), [0] * 50])
+    assert create_method("lht", 4, wide).gammas == [gamma_for(50), 6.0]
+    assert create_method("lht", 4, wide, gamma=2.0).gammas == [2.0, 2.0]
+
+
+def test_an_older_run_has_the_gamma_and_the_start_of_its_day():
+    assert older_options("lht", {"prior_weight": 10.0}) == {"gamma": 6.0, "start": "random"}
+    assert older_options("lht-paper", {}) == {"prior_weight": 0.0}  # the variant sets the others
+    assert older_options("lht", {"gamma": None, "start": "auto", "prior_weight": 10.0}) == {}
