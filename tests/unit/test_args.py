@@ -26,6 +26,7 @@ def test_the_paper_preset_is_the_published_configuration() -> None:
         "gamma": 1.0,
         "confusion": "entropy",
         "confusion_weight": 0.1,
+        "start": "random",
     }
     assert method_options("lht")["rank"] == 2
     assert (args.backbone, args.epochs, args.batch_size, args.lr, args.optimizer) == ("resnet50", 200, 8, 2e-3, "sgd")

@@ -89,7 +89,18 @@ def test_lht_knows_its_classes_before_the_first_step(options):
     known = labels[:, 0] >= 0
     right = head.eval()(x.float()).chosen()[known] == labels[known]
     assert right.float().mean() > 0.85
-    assert all(norm.momentum == 0.1 for norm in head.neck.layers if hasattr(norm, "momentum"))
+
+
+def test_the_neck_has_the_statistics_of_what_it_has_looked_at():
+    x, labels = samples()
+    head = create_method("lht", 4, TREE, width=6, start="means")
+    head.begin(x.float(), labels)
+    first, linear, second, _ = head.neck.layers
+    torch.testing.assert_close(first.running_var, x.float().var(dim=0))
+    within = linear((x.float() - first.running_mean) / (first.running_var + first.eps).sqrt()).detach()
+    torch.testing.assert_close(second.running_mean, within.mean(dim=0))
+    head.begin(x[:1].float(), labels[:1])
+    assert torch.isfinite(torch.cat([p.flatten() for p in head.state_dict().values()])).all()
 
 
 def test_few_classes_start_at_random_and_many_from_means(monkeypatch):

@@ -126,14 +126,15 @@ class Neck(nn.Module):
         self.layers = nn.Sequential(InputNorm(in_features), nn.Linear(in_features, width), BatchNorm(width), nn.ELU())
 
     def look(self, x: Tensor) -> None:
-        """Take the running statistics from these features (B, in_features) alone."""
-        norms = [layer for layer in self.layers if isinstance(layer, BatchNorm)]
-        for norm in norms:
-            norm.momentum, kept = 1.0, norm.momentum
-        self.train()
-        self.layers(x)
-        for norm in norms:
-            norm.momentum = kept
+        """Take the running statistics from these features (B, in_features) alone; it is left in the mode for answers."""
+        self.eval()
+        for layer in self.layers:
+            if isinstance(layer, BatchNorm):
+                assert layer.running_mean is not None
+                assert layer.running_var is not None
+                layer.running_mean.copy_(x.mean(dim=0))
+                layer.running_var.copy_(x.var(dim=0, correction=min(1, len(x) - 1)))
+            x = layer(x)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_features) to one (B, width) tensor per level, fine first."""

@@ -154,7 +154,6 @@ class LHTHead(Method):
         like, training = self.classifier.weight, self.training
         with torch.no_grad(), without_autocast(like):
             self.neck.look(features[:: len(features) // LOOKED + 1].to(like))
-            self.neck.eval()
             parts = zip(torch.split(features, PART), torch.split(labels, PART), strict=True)
             batches = ((widened(self.neck(x.to(like))[0]).cpu(), y.cpu()) for x, y in parts)
             weight, bias = discriminant(batches, self.hierarchy, self.neck.width)
