@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.metadata
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-_STUB = ast.parse(resources.files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8"))
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _HOMES = {alias.name: str(node.module) for node in _STUB.body if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 __all__ = sorted(["__version__", *_HOMES])
@@ -24,7 +23,9 @@ __all__ = sorted(["__version__", *_HOMES])
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return importlib.metadata.version("torchlht")
+        from importlib.metadata import version
+
+        return version("torchlht")
     if name not in _HOMES:
         raise AttributeError(f"module 'torchlht' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

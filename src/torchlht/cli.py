@@ -1,4 +1,4 @@
-"""The command line: finds every command in `torchlht.commands`. Heavy imports wait until the options are checked."""
+"""The command line: finds commands in `torchlht.commands`. Heavy imports wait until the options are checked."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torchlht
 from torchlht import commands, console
-from torchlht.commands.arguments import help_text, read_words
-from torchlht.commands.base import COMMANDS, Group
+from torchlht.commands.arguments import check_doors, help_text, read_words
+from torchlht.commands.base import COMMANDS, Command, Group
 from torchlht.doors import sentence
 from torchlht.errors import ConfigError, LHTError, as_flag, suggestion
+from torchlht.heads.declared import check_option, may_be_option, options_named
 from torchlht.learn.options import preset
 
 if TYPE_CHECKING:
     from torchlht.heads.method import Option
 
 
-for _file in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):  # each registers its commands
-    importlib.import_module(_file.name)
-
-
 def parse(name: str, arguments: Sequence[str]) -> Any:
     """The options of a command from its arguments; a preset's values are defaults that flags override."""
+    import_commands(name.partition(" ")[0])
     command = COMMANDS[name]
     fields = {f.name for f in dataclasses.fields(command.options)}
     words, pairs = method_flags(arguments, fields | {"help"}) if "option" in fields else (list(arguments), [])
@@ -41,6 +39,14 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
     if pairs:
         values["option"] = (*pairs, *values.get("option", ()))
     return command.options(**{**preset(str(values.get("preset", "default"))), **values})
+
+
+def check_names(options: Any) -> None:
+    """Refuse what options name and is not there, such as a missing file, before anything heavy is imported."""
+    check_doors(options)
+    if hasattr(options, "method"):
+        for pair in options.option:
+            check_option(options.method, pair.partition("=")[0])
 
 
 def asked_method(words: Sequence[str]) -> str | None:
@@ -72,6 +78,8 @@ def method_flags(arguments: Sequence[str], fields: Set[str]) -> tuple[list[str],
 
 def flagged_option(name: str, method: str) -> tuple[Option | None, bool]:
     """The option that a flag names, of this method or else of any other, and whether it starts with no_."""
+    if not may_be_option(name) and not may_be_option(name.removeprefix("no_")):
+        return None, False
     from torchlht.heads.method import list_methods, options_of
 
     for one in (method, *list_methods()):
@@ -83,9 +91,7 @@ def flagged_option(name: str, method: str) -> tuple[Option | None, bool]:
 
 def method_names(arguments: Sequence[str]) -> list[str]:
     """The flags of the options of the method that is asked for."""
-    from torchlht.heads.method import options_of
-
-    return [as_flag(option) for option in options_of(asked_method(arguments) or "lht")]
+    return [as_flag(option) for option in options_named(asked_method(arguments) or "lht")]
 
 
 def options_help(method: str) -> str:
@@ -100,9 +106,22 @@ def options_help(method: str) -> str:
     return "\n".join(lines)
 
 
+def import_commands(word: str = "") -> None:
+    """Import the files of `torchlht.commands`, which register their commands; only the one of this name, if there is one."""
+    files = [file.name for file in pkgutil.iter_modules(commands.__path__)]
+    for name in [word] if word in files else files:
+        importlib.import_module(f"{commands.__name__}.{name}")
+
+
+def all_commands() -> dict[str, Command]:
+    """Every command by name."""
+    import_commands()
+    return COMMANDS
+
+
 def usage() -> str:
     """The text of `lht --help`."""
-    width = max(map(len, COMMANDS))
+    width = max(map(len, all_commands()))
     lines = ["usage: lht COMMAND …", ""]
     for group in get_args(Group):
         own = [f"  lht {name:<{width}}  {COMMANDS[name].help}" for name in sorted(COMMANDS) if COMMANDS[name].group == group]
@@ -112,10 +131,12 @@ def usage() -> str:
 
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The command's name, of one word or two, and the arguments after it."""
-    for words in (2, 1):
-        name = " ".join(arguments[:words])
-        if name in COMMANDS:
-            return name, list(arguments[words:])
+    for file in (arguments[0], ""):  # `lht data pack` is in data.py, most likely; else in any other file
+        import_commands(file)
+        for words in (2, 1):
+            name = " ".join(arguments[:words])
+            if name in COMMANDS:
+                return name, list(arguments[words:])
     inner = [name for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
     if inner:
         raise LHTError(f"lht {arguments[0]} needs a second word: {', '.join(f'lht {name}' for name in inner)}")
@@ -143,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         name, rest = find_command(arguments)
-        COMMANDS[name].run(parse(name, rest))
+        options = parse(name, rest)
+        check_names(options)
+        COMMANDS[name].run(options)
     except LHTError as error:
         console.notes.print(console.one_line(f"lht: {error.in_flags}"), soft_wrap=True)
         raise SystemExit(2) from None

@@ -7,10 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.segment import Segment
+
+if TYPE_CHECKING:
+    from rich.progress import TextColumn
 
 _HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 
@@ -75,6 +78,8 @@ def shortened(text: str, width: int) -> str:
 
 def plain_column(text: str) -> TextColumn:
     """A column of a progress bar in which [brackets] mean nothing."""
+    from rich.progress import TextColumn
+
     return TextColumn(text, markup=False)
 
 
@@ -91,6 +96,8 @@ class EpochView:
     """Progress over epochs: a live bar in a terminal, a line per epoch in a file, nothing when quiet."""
 
     def __init__(self, epochs: int, steps: int, *, start: int, quiet: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         self.epochs, self.steps, self.live = epochs, steps, notes.is_terminal and not quiet
         self.lines = not quiet and not self.live
         count = TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}")
@@ -130,6 +137,8 @@ class GridView:
     """Progress over many runs: a live bar with the time left in a terminal, a line per run in a file."""
 
     def __init__(self, total: int) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
         self.total, self.done, self.skipped, self.started = total, 0, 0, time.monotonic()
         self.live = notes.is_terminal
         columns = (
@@ -172,6 +181,8 @@ def note(text: str, *, quiet: bool) -> None:
 @contextmanager
 def counting(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Context: a progress bar for one long count; yields a function (done, total). In a file, a line for every tenth."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     live = notes.is_terminal and not quiet
     columns = (
         plain_column(what),

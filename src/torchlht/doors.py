@@ -20,7 +20,6 @@ from types import UnionType
 from typing import Annotated, Any, BinaryIO, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-import yaml
 
 from torchlht.errors import ConfigError, DataError, LHTError, suggestion
 
@@ -124,7 +123,9 @@ def _parts(hint: Any) -> tuple[Any, ...]:
     """The members of a union; of any other type, itself."""
     if get_origin(hint) is Annotated and not any(isinstance(mark, msgspec.Meta) for mark in hint.__metadata__):
         return _parts(hint.__origin__)  # a mark that has nothing to do with values
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(part for member in get_args(hint) for part in _parts(member))
+    return (hint,)
 
 
 def entrance(function: Callable[P, T]) -> Callable[P, T]:
@@ -208,15 +209,19 @@ def from_json(data: bytes | str, kind: type[T], source: str, error: type[LHTErro
     return fit(content, kind, source, error)
 
 
-class PlainLoader(yaml.SafeLoader):
-    """Plain YAML: no tags, and no aliases, which can make a small file endless."""
+@functools.cache
+def plain_loader() -> Any:
+    """A loader of plain YAML: no tags, and no aliases, which can make a small file endless."""
+    import yaml
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """See `yaml.SafeLoader`."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not read; write the value again", mark)
-        return super().compose_node(parent, index)
+    class PlainLoader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
+                raise yaml.composer.ComposerError(None, None, "aliases are not read; write the value again", mark)
+            return super().compose_node(parent, index)
+
+    return PlainLoader
 
 
 def read_yaml(path: Path, kind: type[T], error: type[LHTError] = DataError) -> T:
@@ -226,8 +231,10 @@ def read_yaml(path: Path, kind: type[T], error: type[LHTError] = DataError) -> T
 
 def from_yaml(text: str, kind: type[T], source: str, error: type[LHTError] = DataError) -> T:
     """YAML text without tags and aliases, decoded into a schema. Raises `error` that names the source and the line or field."""
+    import yaml  # slower to import than all of this file
+
     try:
-        content = yaml.load(text, PlainLoader)
+        content = yaml.load(text, plain_loader())
     except RecursionError:
         raise error(f"{source}: is nested too deeply; {DEPTH} levels are the most that is read") from None
     except (yaml.YAMLError, ValueError, OverflowError) as fault:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import csv
 import errno
-import hashlib
 import io
 import json
 import os
 import re
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,8 +20,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
-import yaml
-from filelock import FileLock, Timeout
 
 from torchlht.errors import ConfigError, RunError
 
@@ -77,6 +73,9 @@ def _dead(file: Path, host: str, pid: int) -> bool:
 
 
 def _host() -> str:
+    import hashlib
+    import socket
+
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
@@ -89,6 +88,8 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         RunError: when another process has claimed it.
     """
+    from filelock import FileLock, Timeout
+
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK, timeout=0)
@@ -144,6 +145,8 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 def write_yaml(path: Path, value: Any) -> None:
     """Write YAML completely or not at all, in the order given."""
+    import yaml
+
     write_text(path, yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 

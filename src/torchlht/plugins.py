@@ -7,7 +7,6 @@ mine = "my_package:DATASETS"
 from __future__ import annotations
 
 import functools
-from importlib.metadata import entry_points
 from typing import Any
 
 from torchlht.errors import LHTError
@@ -20,6 +19,8 @@ def plugins(group: str) -> dict[str, Any]:
     Raises:
         LHTError: when one cannot be imported; it names the entry and its package.
     """
+    from importlib.metadata import entry_points  # the command line starts faster without it
+
     found: dict[str, Any] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
         try:

@@ -21,7 +21,7 @@ from torchlht.learn.options import TrainArgs
 
 # ---- options -------------------------------------------------------------------------------------------------------
 
-OPTIONS = sorted({command.options for command in COMMANDS.values()}, key=lambda kind: kind.__name__)
+OPTIONS = sorted({command.options for command in cli.all_commands().values()}, key=lambda kind: kind.__name__)
 FIELDS = [(kind, field.name) for kind in OPTIONS for field in dataclasses.fields(kind)]
 HOSTILE: list[Any] = [
     -1, 0, 10**30, 1.5, math.nan, math.inf, -math.inf, 1e308, True, "", "x", "-1", "nan", "a\0b", "\x1b[31m", "\udcff",

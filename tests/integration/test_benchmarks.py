@@ -28,8 +28,9 @@ from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
 from torchlht.data.batches import Preprocess
 from torchlht.data.inputs import expand
+from torchlht.data.named import known_names
 from torchlht.data.pictures import FilePicture, PackedPicture, find_problems, open_image, picture_at
-from torchlht.data.samples import Mask, Samples, known_names, read_data
+from torchlht.data.samples import Mask, Samples, read_data
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import shipped_tree

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from torchlht.cli import COMMANDS, find_command, parse, usage
+from torchlht.cli import all_commands, find_command, parse, usage
 from torchlht.data.batches import Preprocess, paper_preprocess
 from torchlht.data.options import DataArgs
 from torchlht.errors import ConfigError, LHTError
@@ -140,9 +140,9 @@ def explained(group: type) -> set[str]:
     return {field.target.id for field in fields if isinstance(field.target, ast.Name)}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_an_option_is_declared_and_explained_once(name: str) -> None:
-    options = COMMANDS[name].options
+    options = all_commands()[name].options
     for field in dataclasses.fields(options):
         owners = [group for group in options.__mro__ if field.name in vars(group).get("__annotations__", {})]
         assert len(owners) == 1 or (name, field.name) in {("lowshot", "backbone"), ("lowshot", "freeze")}

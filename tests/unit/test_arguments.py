@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from torchlht.cli import COMMANDS, main, parse
+from torchlht.cli import all_commands, main, parse
 from torchlht.commands.arguments import arguments_of, help_text, read_words
 from torchlht.data.options import Alias, Word
 from torchlht.doors import Count
@@ -138,11 +138,11 @@ def test_training_starts_with_what_most_people_need(capsys) -> None:
     assert said.index("--quiet") < said.index("how weights are learned:") < said.index("--mixup")
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@pytest.mark.parametrize("name", sorted(all_commands()))
 def test_every_help_fits_eighty_columns_and_tells_every_default_in_words(name: str, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    options = COMMANDS[name].options
-    text = help_text(name, options, COMMANDS[name].help)
+    options = all_commands()[name].options
+    text = help_text(name, options, all_commands()[name].help)
     assert max(map(len, text.splitlines())) <= 80
     assert "None" not in text
     assert "--demo" not in text

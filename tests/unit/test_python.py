@@ -90,7 +90,7 @@ def test_a_folder_or_a_pattern_stands_for_its_pictures(tmp_path: Path) -> None:
     for inputs in (tmp_path / "in", str(tmp_path / "in"), [tmp_path / "in/b.png", tmp_path / "in" / "side"]):
         assert [named.source for named in model.predict(inputs)] == both
     assert [named.source for named in model.predict(str(tmp_path / "in" / "*.png"))] == both[:1]
-    with pytest.raises(DataError, match="no pictures match it"):
+    with pytest.raises(DataError, match="nothing matches it"):
         model.predict(tmp_path / "nothing*.png")
 
 

@@ -19,6 +19,7 @@ from PIL import Image
 from torchlht.data import samples
 from torchlht.data import sources as folder_of_sources
 from torchlht.data.batches import ImageSet, Preprocess, decode, load
+from torchlht.data.named import is_known
 from torchlht.data.packing import pack
 from torchlht.data.pictures import (
     BytesPicture,
@@ -35,7 +36,6 @@ from torchlht.data.pictures import (
 from torchlht.data.samples import (
     Samples,
     Source,
-    is_known,
     label_of,
     lasting_name,
     read_data,

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from torchlht.data.options import Alias, Word
+from torchlht.data.options import Alias, Door, Word
 from torchlht.errors import ConfigError, as_flag, nearest
 
 NAMES = {int: "N", float: "NUMBER", Path: "PATH", str: "TEXT"}
@@ -35,15 +35,18 @@ class Argument:
         marks: `Word` and `Alias` of its hint.
         default: its default; MISSING if it is required.
         group: the class that declares it.
-        meaning: its docstring, as one line.
     """
 
     name: str
     kinds: tuple[Any, ...]
     marks: tuple[Any, ...]
     default: Any
-    group: type[Any]
-    meaning: str
+    group: Any
+
+    @property
+    def meaning(self) -> str:
+        """Its docstring, as one line."""
+        return _meanings(self.group)[self.name]
 
     @property
     def word(self) -> str | None:
@@ -107,7 +110,7 @@ def arguments_of(options: Any) -> dict[str, Argument]:
         kinds, marks = _unpacked(hints[field.name])
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         default = () if default == [] else default
-        found[field.name] = Argument(field.name, tuple(kinds), tuple(marks), default, group, _meanings(group)[field.name])
+        found[field.name] = Argument(field.name, tuple(kinds), tuple(marks), default, group)
     return found
 
 
@@ -117,7 +120,9 @@ def _unpacked(hint: Any) -> tuple[list[Any], list[Any]]:
         inner, *marks = get_args(hint)
         kinds, more = _unpacked(inner)
         return kinds, [*marks, *more]
-    if get_origin(hint) in (Literal, tuple, list) or not get_args(hint):
+    if get_origin(hint) in (tuple, list):
+        return [hint], _unpacked(get_args(hint)[0])[1]
+    if get_origin(hint) is Literal or not get_args(hint):
         return ([] if hint is type(None) else [hint]), []
     parts = [_unpacked(part) for part in get_args(hint)]
     return [kind for kinds, _ in parts for kind in kinds], [mark for _, marks in parts for mark in marks]
@@ -214,6 +219,17 @@ def _placed(command: str, places: Sequence[Argument], words: list[str]) -> dict[
         takes = " ".join(place.shown() for place in places) or "no words besides options"
         raise ConfigError(f"{words[0]!r} is one word too many: lht {command} takes {takes}; put names with blanks in quotes")
     return values
+
+
+def check_doors(options: Any) -> None:
+    """Ask whether everything is there that the options name: what flags name first, as it is most often misspelt."""
+    kind: Any = type(options)
+    for argument in sorted(arguments_of(kind).values(), key=lambda argument: argument.word is not None):
+        given = getattr(options, argument.name)
+        names = () if given == argument.default else given if argument.several else (given,)
+        for door in (mark for mark in argument.marks if isinstance(mark, Door)):
+            for name in names:
+                door.check(name)
 
 
 # ---- explaining ----------------------------------------------------------------------------------------------------

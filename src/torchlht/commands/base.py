@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
-from torchlht.data.options import Options
+from torchlht.answer.finding import check_folder, check_model, check_run
+from torchlht.data.options import Door, Options
 from torchlht.doors import Workers
 
 Group = Literal["before training", "training", "with a trained model", "many runs"]
@@ -41,19 +42,26 @@ def command(name: str, group: Group) -> Callable[[F], F]:
     return enter
 
 
+RunFolder = Annotated[str, Door(check_folder)]
+RunPlace = Annotated[str, Door(check_run)]
+ModelPlace = Annotated[str, Door(check_model)]
+
+
+def check_rule(name: str) -> None:
+    """Raise ConfigError unless there is such a rule of answering."""
+    from torchlht.heads.prediction import find_rule
+
+    find_rule(name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuleArgs(Options):
     """How a model answers."""
 
-    rule: str | None = None
+    rule: Annotated[str, Door(check_rule)] | None = None
     """How answers are chosen. By default along one path of the tree: the best `path`, unless the method has such a way of its
     own. `own`: the method's way, where levels may disagree; `argmax` per level; `backtrack` from the finest; `top_down`;
     `crm`, the least expected distance in the tree. `lht methods` lists them all."""
-
-    def _check(self) -> None:
-        from torchlht.heads.prediction import find_rule
-
-        find_rule(self.rule or "own")
 
 
 @dataclass(frozen=True, kw_only=True)

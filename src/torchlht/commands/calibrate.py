@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from torchlht import console
-from torchlht.commands.base import AskingArgs, command
-from torchlht.data.options import OnErrorArgs, Word
+from torchlht.commands.base import AskingArgs, RunPlace, command
+from torchlht.data.options import DataPlace, OnErrorArgs, Word
 from torchlht.doors import Count
 from torchlht.errors import ConfigError
-from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Split
 
 if TYPE_CHECKING:
     from torchlht.answer.calibration import Calibration
+    from torchlht.hierarchy.tree import Hierarchy
 
 
 @dataclass(frozen=True)
 class CalibrateArgs(AskingArgs, OnErrorArgs):
     """Calibrate a run's probabilities."""
 
-    run: Annotated[str, Word("RUN")]
+    run: Annotated[RunPlace, Word("RUN")]
     """A run directory; calibration.json is written into it."""
-    data: Annotated[str | None, Word("DATA")] = None
+    data: Annotated[DataPlace | None, Word("DATA")] = None
     """Labelled samples that the run was not trained on; its own validation samples by default."""
     split: Split | None = None
     """Which part of the data; val by default, or everything if the data has no validation part."""
@@ -42,6 +42,7 @@ def run_calibrate(args: CalibrateArgs) -> None:
     from torchlht.answer.calibration import FILE
     from torchlht.answer.model import Model
     from torchlht.answer.records import TREE
+    from torchlht.hierarchy.tree import Hierarchy
     from torchlht.learn.training import calibrate, cross_calibrate
 
     if args.folds is not None and (args.data or args.split):

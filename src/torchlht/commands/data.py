@@ -5,29 +5,26 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.doubts import doubts
-from torchlht.data.options import OnErrorArgs, Options, TreeArgs, Word
-from torchlht.data.packing import pack, parse_size
-from torchlht.data.pictures import find_problems
-from torchlht.data.samples import check_images, read_data, refuse_inside
+from torchlht.data.options import DataPlace, OnErrorArgs, Options, TreeArgs, Word
 from torchlht.doors import Count, Many, Seed
 from torchlht.errors import ConfigError
 from torchlht.files import refuse_replacing
-from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.benchmarks.prepare import BENCHMARKS, PRIOR, TARGETS, TREE, Prepared, find_benchmark, prepare
 from torchlht.show import terminal
-from torchlht.show.preview import contact_sheet, is_contact_sheet
+
+if TYPE_CHECKING:
+    from torchlht.data.samples import Samples
+    from torchlht.lab.benchmarks.prepare import Prepared
 
 
 @dataclass(frozen=True)
 class PreviewArgs(TreeArgs):
     """Look at a dataset before training."""
 
-    data: Annotated[str, Word("DATA")]
+    data: Annotated[DataPlace, Word("DATA")]
     """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path | None = None
     """The contact sheet to write; preview-DATA.png in the current folder by default."""
@@ -38,8 +35,12 @@ class PreviewArgs(TreeArgs):
 @command("data preview", "before training")
 def run_preview(args: PreviewArgs) -> None:
     """Count the samples of a dataset and draw a contact sheet by class."""
-    tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
+    from torchlht.data.doubts import doubts
+    from torchlht.data.pictures import find_problems
+    from torchlht.data.samples import refuse_inside
+    from torchlht.show.preview import contact_sheet, is_contact_sheet
+
+    samples = read_samples(args, args.data)
     console.say(f"{args.data}   {terminal.samples_summary(samples)}")
     for sentence in doubts(samples):
         console.say(f"look: {sentence}")
@@ -66,11 +67,20 @@ def run_preview(args: PreviewArgs) -> None:
     console.say(f"next: {shlex.join(['lht', 'train', args.data, *words])}")
 
 
+def read_samples(args: TreeArgs, data: str) -> Samples:
+    """The samples of a dataset, with the tree that the options name."""
+    from torchlht.data.samples import read_data
+    from torchlht.hierarchy.tree import Hierarchy
+
+    tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
+    return read_data(data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
+
+
 @dataclass(frozen=True)
 class PackArgs(OnErrorArgs, TreeArgs):
     """Pack pictures into tar files."""
 
-    data: Annotated[str, Word("DATA")]
+    data: Annotated[DataPlace, Word("DATA")]
     """What to pack: a folder of pictures, a .csv/.tsv table, shards, `demo`, or a prepared benchmark such as `cub`."""
     out: Path
     """Folder to write, which must not exist yet: shards-000000.tar, …, index.json and hierarchy.json. `lht train` reads it,
@@ -90,9 +100,11 @@ class PackArgs(OnErrorArgs, TreeArgs):
 @command("data pack", "before training")
 def run_pack(args: PackArgs) -> None:
     """Pack many pictures into tar files (shards) that are fast to read in sequence."""
+    from torchlht.data.packing import pack, parse_size
+    from torchlht.data.samples import check_images, refuse_inside
+
     size = None if args.per_shard else parse_size(args.size or "100MB")
-    tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
+    samples = read_samples(args, args.data)
     refuse_inside(args.out, args.data)
     samples, problems = check_images(samples, args.on_error)
     shards = pack(samples, args.out, size=size, per_shard=args.per_shard, seed=args.seed)
@@ -128,6 +140,8 @@ def run_prepare(args: PrepareArgs) -> None:
 
     Writes its table and tree. With `list`, prints the benchmarks.
     """
+    from torchlht.lab.benchmarks.prepare import find_benchmark, prepare
+
     if args.name == "list":
         console.say(benchmarks_text())
         return
@@ -144,6 +158,8 @@ def run_prepare(args: PrepareArgs) -> None:
 
 def next_step(args: PrepareArgs, done: Prepared) -> str:
     """The command that uses what was prepared; outside the cache, the data is named by its files."""
+    from torchlht.lab.benchmarks.prepare import PRIOR, TARGETS, TREE
+
     files = {path.name: shlex.quote(str(path)) for path in done.written}
     words = ["lht train", args.name if args.out is None else f"{files[done.table.name]} --hierarchy {files[TREE]}"]
     if TARGETS in files:
@@ -156,6 +172,8 @@ def next_step(args: PrepareArgs, done: Prepared) -> str:
 
 def benchmarks_text() -> str:
     """Every benchmark: its levels, how many pictures it has, and where to get it."""
+    from torchlht.lab.benchmarks.prepare import BENCHMARKS
+
     width = max(map(len, BENCHMARKS))
     return "\n".join(
         f"{name:<{width}}  {benchmark.describe()}   ({benchmark.describe_splits()})\n"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from torchlht import console
-from torchlht.commands.base import AskingArgs, RuleArgs, StrictArgs, command
-from torchlht.data.options import OnErrorArgs, Word
+from torchlht.commands.base import AskingArgs, RuleArgs, RunPlace, StrictArgs, command
+from torchlht.data.options import DataPlace, OnErrorArgs, Word
 from torchlht.errors import ConfigError
 from torchlht.show import terminal
 from torchlht.vocabulary import Split
@@ -18,9 +18,9 @@ from torchlht.vocabulary import Split
 class EvaluateArgs(RuleArgs, StrictArgs, AskingArgs, OnErrorArgs):
     """Measure a trained model."""
 
-    run: Annotated[str, Word("RUN")]
+    run: Annotated[RunPlace, Word("RUN")]
     """A run directory, or a model on the hub."""
-    data: Annotated[str | None, Word("DATA")] = None
+    data: Annotated[DataPlace | None, Word("DATA")] = None
     """The data to measure it on; the run's own by default."""
     split: Split = "test"
     """Which part of the data."""

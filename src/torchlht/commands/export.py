@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from torchlht import console
 from torchlht.answer.finding import SUFFIXES
-from torchlht.commands.base import StrictArgs, command
+from torchlht.commands.base import RunPlace, StrictArgs, command
 from torchlht.data.options import Word
 from torchlht.doors import OpenShare, WholeShare
-from torchlht.hierarchy.tree import Hierarchy
 
 if TYPE_CHECKING:
     from torchlht.answer.exported.write import Written
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 class ExportArgs(StrictArgs):
     """Export a run to one file that works without torchlht."""
 
-    run: Annotated[str, Word("RUN")]
+    run: Annotated[RunPlace, Word("RUN")]
     """A finished run directory, or a model on the hub."""
     to: Literal["onnx", "torch"] | None = None
     """`onnx`: for onnxruntime and other programs that read ONNX; `torch`: a torch.export program (.pt2). By default what --out
@@ -57,6 +56,8 @@ def beside(run: str, suffix: str) -> Path:
 
 def summary(written: Written) -> str:
     """One line about the exported file."""
+    from torchlht.hierarchy.tree import Hierarchy
+
     threshold = written.metadata["threshold"]
     parts = [
         f"{written.path}",

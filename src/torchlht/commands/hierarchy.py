@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import Options, Word
+from torchlht.data.options import Options, TreePlace, Word
 from torchlht.doors import Count
 from torchlht.errors import HierarchyError
-from torchlht.hierarchy.tree import Hierarchy
 from torchlht.show import terminal
+
+if TYPE_CHECKING:
+    from torchlht.hierarchy.tree import Hierarchy
 
 
 @dataclass(frozen=True)
 class HierarchyArgs(Options):
     """A tree of classes."""
 
-    file: Annotated[Path, Word("FILE")]
+    file: Annotated[TreePlace, Word("FILE")]
     """A .csv, .json or .yaml file, a folder tree, or a run directory."""
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species."""
@@ -29,6 +30,8 @@ class HierarchyArgs(Options):
 
 def read_hierarchy(args: HierarchyArgs) -> Hierarchy:
     """The tree these options name."""
+    from torchlht.hierarchy.tree import Hierarchy
+
     return Hierarchy.read(args.file, args.levels.split(",") if args.levels else None)
 
 

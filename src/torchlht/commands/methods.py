@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import Options, Word
+from torchlht.data.options import Options, TreePlace, Word
 from torchlht.doors import Count
 from torchlht.errors import ConfigError
-from torchlht.hierarchy.tree import Hierarchy
+
+if TYPE_CHECKING:
+    from torchlht.hierarchy.tree import Hierarchy
 
 CUB = Path(__file__).parents[1] / "trees" / "cub.json"
 
@@ -24,7 +26,7 @@ class MethodsArgs(Options):
 
     pattern: Annotated[str, Word("PATTERN")] = "*"
     """Only methods whose name matches, such as lht*; a single match is shown with its options."""
-    hierarchy: Path | None = None
+    hierarchy: TreePlace | None = None
     """The tree to count parameters for; CUB-200-2011 (13 orders, 38 families, 200 species) by default."""
     in_features: Count = 2048
     """Width of the features to count parameters for; 2048 is that of a ResNet-50."""
@@ -35,6 +37,7 @@ def run_methods(args: MethodsArgs) -> None:
     """List the methods with their size, their paper and their options."""
     from torchlht.heads.method import aliases_of, find_method, list_methods
     from torchlht.heads.prediction import RULES
+    from torchlht.hierarchy.tree import Hierarchy
 
     tree = Hierarchy.read(args.hierarchy or CUB)
     names = list_methods(args.pattern)

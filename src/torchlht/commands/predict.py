@@ -13,8 +13,8 @@ from rich.table import Table
 
 from torchlht import console
 from torchlht.answer.finding import is_exported
-from torchlht.commands.base import AcceleratorArgs, RuleArgs, StrictArgs, command
-from torchlht.data.options import OnErrorArgs, Word
+from torchlht.commands.base import AcceleratorArgs, ModelPlace, RuleArgs, StrictArgs, command
+from torchlht.data.options import InputPlace, OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
 from torchlht.errors import DataError
 from torchlht.files import csv_text
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
     """Predict classes at every level."""
 
-    run: Annotated[str, Word("RUN")]
+    run: Annotated[ModelPlace, Word("RUN")]
     """A run directory, a model on the hub, or a file written by `lht export --to onnx`."""
-    inputs: Annotated[list[str], Word("FILE…")] = field(default_factory=list)
+    inputs: Annotated[list[InputPlace], Word("FILE…")] = field(default_factory=list)
     """Pictures, folders or patterns; a table, shards or `demo` (their test pictures); for a model on features, .npz files
     with `x`."""
     format: Literal["table", "csv", "json"] = "table"

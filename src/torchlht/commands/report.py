@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from torchlht import console
-from torchlht.commands.base import AskingArgs, command
+from torchlht.commands.base import AskingArgs, RunFolder, command
 from torchlht.data.options import Word
 from torchlht.doors import Many
 from torchlht.vocabulary import Split
@@ -17,9 +17,9 @@ from torchlht.vocabulary import Split
 class ReportArgs(AskingArgs):
     """Write a page about a run."""
 
-    run: Annotated[str, Word("RUN")]
+    run: Annotated[RunFolder, Word("RUN")]
     """A finished run directory."""
-    compare: tuple[str, ...] = ()
+    compare: tuple[RunFolder, ...] = ()
     """Other runs on the same tree to compare with, such as a baseline."""
     out: Path | None = None
     """Folder for report.html and the pictures; RUN/report by default."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torchlht import console
 from torchlht.commands.base import command
 from torchlht.learn.options import TrainArgs
-from torchlht.show import terminal
 
 
 @command("train", "training")
@@ -14,6 +13,7 @@ def run_train(args: TrainArgs) -> None:
     from torchlht.answer.records import read_metrics
     from torchlht.learn.training import train
     from torchlht.processes import is_first
+    from torchlht.show import terminal
 
     run = train(args)
     if not is_first():  # only one process prints

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlht.data.pictures import Picture, as_place, is_image, picture_at
-from torchlht.data.samples import is_known, read_data, source_of
+from torchlht.data.named import is_known
+from torchlht.data.pictures import Picture, as_place, as_url, is_image, picture_at
+from torchlht.data.samples import read_data, source_of
 from torchlht.data.sources.embeddings import read_features
 from torchlht.errors import DataError
 
@@ -33,9 +34,18 @@ def expand(inputs: Sequence[str], *, want_images: bool) -> list[Picture]:
             matching = glob.glob(name, recursive=True)  # noqa: PTH207 - absolute patterns, too
             found = [picture] if picture.state() else [picture_at(p) for p in sorted(map(Path, matching))]
         if not found:
-            raise DataError(f"{name}: no such file, and no {'pictures' if want_images else '.npz files'} match it")
+            check_named(name)
+            raise DataError(f"{name}: holds no {'pictures' if want_images else '.npz files'}")
         files += found
     return files
+
+
+def check_named(name: str) -> None:
+    """Raise DataError if nothing has this name: no file or folder, nothing that matches it, no dataset."""
+    path = as_place(name)
+    there = as_url(path) or path.exists() or picture_at(name).state() or glob.glob(name, recursive=True)  # noqa: PTH207
+    if not there and not is_dataset(name, path):
+        raise DataError(f"{name}: no such file, and nothing matches it")
 
 
 def pictures_of(name: str | Path) -> list[str | Path | Picture]:

@@ -6,10 +6,12 @@ A command's options inherit the groups it needs, so each option is declared, exp
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
+from torchlht.data.named import check_data
 from torchlht.doors import Count, Many, Seed, Share, WholeShare, checked
 from torchlht.errors import ConfigError
 from torchlht.vocabulary import OnError, Perturb, Rounding, Select
@@ -28,6 +30,37 @@ class Alias(NamedTuple):
     """Marks an option with a second flag."""
 
     flag: str
+
+
+class Door(NamedTuple):
+    """Marks an option that names something that must be there. The command line asks before anything heavy is imported.
+
+    Attributes:
+        check: takes the name, and raises the error that whatever opens it would raise.
+    """
+
+    check: Callable[[Any], None]
+
+
+def check_input(name: str) -> None:
+    """Raise DataError if there is nothing of this name to predict."""
+    if not Path(name).exists():
+        from torchlht.data.inputs import check_named
+
+        check_named(name)
+
+
+def check_tree(file: Path) -> None:
+    """Raise DataError if there is no such file or folder."""
+    if not file.exists():
+        from torchlht.hierarchy.reading import absent
+
+        raise absent(file)
+
+
+DataPlace = Annotated[str, Door(check_data)]
+InputPlace = Annotated[str, Door(check_input)]
+TreePlace = Annotated[Path, Door(check_tree)]
 
 
 def refuse(wrong: bool, sentence: str) -> None:
@@ -68,7 +101,7 @@ def plain(value: Any) -> Any:
 class TreeArgs(Options):
     """The tree to read data with."""
 
-    hierarchy: Path | None = None
+    hierarchy: TreePlace | None = None
     """A tree to read the data with (.csv, .json, .yaml); by default the tree is taken from the data."""
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species: they choose a table's columns and name a folder's levels."""
@@ -106,9 +139,6 @@ class MaskArgs(Options):
     mask_seed: Seed | None = None
     """Seed for choosing the labels to hide; --seed by default."""
 
-    def _check(self) -> None:
-        self.mask_of(0.0, 0)
-
     def mask_of(self, ratio: float, seed: int) -> Mask:
         """The mask that hides a share of the finest labels, in a run with this seed."""
         from torchlht.data.samples import Mask
@@ -127,7 +157,7 @@ class FaultArgs(Options):
     in the labels alone."""
     perturb_share: WholeShare = 0.0
     """Share of the classes that --perturb moves or renames."""
-    prior: Path | None = None
+    prior: TreePlace | None = None
     """Give methods this tree although the labels follow another: the same levels and classes, other parents. For trees that are
     out of date, and for measuring the cost of a wrong tree."""
     label_noise: WholeShare = 0.0
@@ -167,7 +197,7 @@ class SplitArgs(Options):
 class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
     """The samples of one run."""
 
-    data: Annotated[str, Word("DATA")] = ""
+    data: Annotated[DataPlace, Word("DATA")] = ""
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, a prepared benchmark such as `cub`, or shards:
     their folder, a pattern such as birds/shards-{000000..000099}.tar, or an address such as s3://bucket/birds."""
     _: KW_ONLY
@@ -180,7 +210,6 @@ class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
 
     def _check(self) -> None:
         refuse(bool(self.fold and self.val), "`fold` and `val` both set validation samples aside: pass one of them")
-        self.make_mask()  # checks its own options
         self.fold_numbers()
 
     def make_mask(self) -> Mask:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.doubts import is_placeholder
+from torchlht.data.named import absent, is_known, known_names
 from torchlht.data.pictures import Picture, Problem, as_place, as_url, content_digest, find_problems, write_problems
 from torchlht.doors import Count, Many, Seed, WholeShare, entrance, fitting
 from torchlht.errors import ConfigError, DataError, Fault, HierarchyError
@@ -369,9 +370,6 @@ class Mask:
         return dataclasses.replace(samples, labels=labels), known[kept]
 
 
-Known = Callable[[], tuple[Path, Path | None]]  # returns the place of the data and the file of its tree, if any
-
-
 @entrance
 def read_data(
     source: str | Path,
@@ -399,7 +397,7 @@ def read_data(
         hierarchy = hierarchy or (Hierarchy.read(tree) if tree and not levels else None)
     reader = source_of(place)
     if reader is None:
-        raise DataError(f"{source}: {_why_not(place)}")
+        raise _not_data(source) if place.exists() else absent(source)
     if not unknown:
         samples = reader.read(place, hierarchy, levels)
     elif reader.read_without is None:
@@ -413,12 +411,10 @@ def read_data(
     return samples
 
 
-def _why_not(place: Path) -> str:
-    """The message about a place that no source reads."""
-    if not place.exists():
-        return f"no such file or folder, and not a dataset known by name (known: {', '.join(known_names())})"
+def _not_data(name: str | Path) -> DataError:
+    """What to raise for a place that no source reads."""
     *kinds, last = [source.what for source in sources()]
-    return f"not data; pass {', '.join(kinds)}, or {last}"
+    return DataError(f"{name}: not data; pass {', '.join(kinds)}, or {last}")
 
 
 @functools.cache
@@ -433,16 +429,6 @@ def sources() -> tuple[Source, ...]:
 def source_of(place: Path) -> Source | None:
     """The source that reads a place, or None."""
     return next((source for source in sources() if source.reads(place)), None)
-
-
-def known_names() -> dict[str, Known]:
-    """Datasets known by name: the tables that installed packages offer under `torchlht.datasets`."""
-    return {name: known for names in plugins("torchlht.datasets").values() for name, known in names.items()}
-
-
-def is_known(source: str | Path) -> bool:
-    """Whether a dataset is known by name; a file or folder of that name takes precedence."""
-    return str(source) in known_names() and not Path(source).exists()
 
 
 def lasting_name(source: str) -> str:

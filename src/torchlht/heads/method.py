@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchlht.doors import Breadth, Share, entrance, fitting
-from torchlht.errors import ConfigError, DataError, suggestion
+from torchlht.errors import ConfigError, DataError
+from torchlht.heads.declared import no_option, unknown_method
 from torchlht.heads.prediction import Prediction, masked_cross_entropy, own_choice
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
@@ -384,7 +385,7 @@ def find_method(name: str) -> Entry:
     known = _registered()
     found = known.get(_ALIASES.get(name, name))
     if found is None:
-        raise ConfigError(f"unknown method {name!r}: {suggestion(name, [*list_methods(), *_ALIASES])}")
+        raise unknown_method(name, list_methods(), _ALIASES)
     return found
 
 
@@ -454,7 +455,7 @@ def find_option(method: str, name: str) -> Option:
     """An option by name. Raises ConfigError, with the nearest name, when the method has no such option."""
     known = options_of(method)
     if name not in known:
-        raise ConfigError(f"method {method} has no option {name!r}: {suggestion(name, known)}")
+        raise no_option(method, name, known)
     return known[name]
 
 

@@ -31,7 +31,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import yaml
 
-from torchlht.doors import PlainLoader, read_bytes, read_text
+from torchlht.doors import plain_loader, read_bytes, read_text
 from torchlht.errors import DataError, Fault, HierarchyError
 from torchlht.files import plain_cell
 
@@ -225,6 +225,11 @@ SYSTEM_FOLDERS = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Informati
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
+def absent(path: Path) -> DataError:
+    """What to raise when there is no such tree."""
+    return DataError(f"{path}: no such file or folder")
+
+
 def read_tree(path: Path, levels: Sequence[str] | None = None) -> Spec:
     """The tree in a file or folder. `levels` are coarse → fine. Raises HierarchyError with every fault."""
     if path.is_dir() and (path / "hierarchy.json").is_file():
@@ -232,7 +237,7 @@ def read_tree(path: Path, levels: Sequence[str] | None = None) -> Spec:
     if path.is_dir():
         rows, faults = folder_rows(path)
     elif not path.is_file():
-        raise DataError(f"{path}: no such file or folder")
+        raise absent(path)
     elif path.suffix.lower() in (".json", ".yaml", ".yml"):
         if (own := _read_own(path)) is not None:
             return own
@@ -505,7 +510,7 @@ def _compose(path: Path) -> yaml.Node | None:
     """Parse to nodes, which know their line. JSON is YAML after replacing its tabs and joining its escapes."""
     text = _SURROGATES.sub(_joined, read_text(path, NESTED_BYTES).replace("\t", " "))
     try:
-        document: yaml.Node | None = yaml.compose(text, Loader=PlainLoader)
+        document: yaml.Node | None = yaml.compose(text, Loader=plain_loader())
     except RecursionError:
         raise HierarchyError(str(path), [Fault("", f"more than {LEVELS} levels deep")]) from None
     except yaml.reader.ReaderError as error:

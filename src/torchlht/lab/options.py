@@ -7,10 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from torchlht.data.options import Alias, DataArgs, OnErrorArgs, Options, TreeArgs, Word, plain, refuse
+from torchlht.data.options import Alias, DataArgs, DataPlace, Door, OnErrorArgs, Options, TreeArgs, Word, plain, refuse
 from torchlht.doors import Count, NotNegative, OpenShare, Parallel, Positive, Seed, fitting, read_yaml
 from torchlht.errors import ConfigError, RunError
 from torchlht.files import content
+from torchlht.heads.declared import check_method
 from torchlht.learn.options import HERE, BackboneArgs, MethodArgs, RunArgs, TrainArgs, preset, with_old_options
 
 MOST_SEEDS = 1000
@@ -20,7 +21,7 @@ MOST_SEEDS = 1000
 class ManyArgs(Options):
     """Options of experiments that have their own directory and can be resumed."""
 
-    data: Annotated[str, Word("DATA")]
+    data: Annotated[DataPlace, Word("DATA")]
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
     out: Path
     """Directory for the table and the runs."""
@@ -60,11 +61,18 @@ class ManyArgs(Options):
         return found | {name: value for name, value in early.items() if found[name] == usual[name]}
 
 
+def check_methods(words: str) -> None:
+    """Raise ConfigError unless there is a method of each name. Patterns are left to the comparison."""
+    for word in words.split(","):
+        if word.strip() != "all" and "*" not in word:
+            check_method(word.strip().split(":")[0])
+
+
 @dataclass(frozen=True)
 class CompareArgs(RunArgs, ManyArgs):
     """Compare methods on the same data, masks and seeds."""
 
-    methods: str = "flat,multihead,marginal,lht"
+    methods: Annotated[str, Door(check_methods)] = "flat,multihead,marginal,lht"
     """Methods, separated by commas: names, patterns such as lht*, `all`, or a name with options, lht:gamma=1:semi=both."""
     mask: str = "0,0.5,0.9"
     """Shares of hidden fine labels, separated by commas."""

@@ -7,11 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from torchlht.data.options import DataArgs, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
+from torchlht.answer.finding import check_folder
+from torchlht.data.options import DataArgs, Door, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
 from torchlht.doors import Count, Decay, NotNegative, Parallel, Positive, Seed, Share, Side, Workers
 from torchlht.errors import ConfigError
+from torchlht.heads.declared import check_method
 from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, SemiName, Stream
 
 if TYPE_CHECKING:
@@ -211,9 +213,9 @@ class TrainArgs(RunArgs, DataArgs):
     out: Path | None = None
     """Run directory to write; runs/DATA-METHOD-sSEED by default. If a run was interrupted there, the same command goes on."""
     _: dataclasses.KW_ONLY
-    resume: Path | None = None
+    resume: Annotated[Path, Door(check_folder)] | None = None
     """Continue the unfinished run in this directory, with the options it was started with."""
-    method: str = "lht"
+    method: Annotated[str, Door(check_method)] = "lht"
     """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` shows the options of one."""
     test: bool = True
     """Measure the result on the test samples."""

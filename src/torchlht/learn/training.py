@@ -28,6 +28,7 @@ from torchlht.answer.novelty import Novelty, fit_novelty, leaves_of
 from torchlht.answer.records import read_config, read_options, read_split
 from torchlht.data.batches import FeatureSet, Preprocess, SampleSet, sample_set
 from torchlht.data.doubts import doubts, refuse_placeholders
+from torchlht.data.named import is_known
 from torchlht.data.pictures import write_problems
 from torchlht.data.samples import (
     Ints,
@@ -36,7 +37,6 @@ from torchlht.data.samples import (
     choose_fold,
     choose_share,
     hold_out_test,
-    is_known,
     lasting_name,
     short_name,
     with_split,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -11,9 +11,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from torchlht.console import percent, plural
-from torchlht.data.samples import Samples
 from torchlht.errors import Fault
-from torchlht.hierarchy.tree import Hierarchy
+
+if TYPE_CHECKING:
+    from torchlht.data.samples import Samples
+    from torchlht.hierarchy.tree import Hierarchy
 
 # ---- data and trees ------------------------------------------------------------------------------------------------
 

@@ -5,24 +5,19 @@ Nothing is downloaded, copied or changed: the table names the pictures in their 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.files import cache_dir, csv_text, refuse_replacing, write_text
-from torchlht.hierarchy.reading import FORMAT
-from torchlht.hierarchy.tree import Hierarchy
-from torchlht.lab.benchmarks.aircraft import read_aircraft, read_perturbed
-from torchlht.lab.benchmarks.archive import Archive, Request, absent
-from torchlht.lab.benchmarks.cars import read_cars
-from torchlht.lab.benchmarks.cub import read_cub
-from torchlht.lab.benchmarks.ilsvrc import read_ilsvrc
-from torchlht.lab.benchmarks.isic import read_isic
-from torchlht.lab.benchmarks.vision import RANKS, read_cifar100, read_fashion, read_inat
-from torchlht.lab.demo import demo_table
+
+if TYPE_CHECKING:
+    from torchlht.hierarchy.tree import Hierarchy
+    from torchlht.lab.benchmarks.archive import Archive, Request
 
 __all__ = ["BENCHMARKS", "Benchmark", "Prepared", "find_benchmark", "prepare", "prepare_benchmark", "prepared_table"]
 
@@ -74,6 +69,17 @@ class Benchmark:
             raise ConfigError(f"`mode` is {mode}: only aircraft-perturbed has modes; leave it out")
 
 
+def _by(file: str, name: str) -> Callable[[Path, Request], Archive]:
+    """A reader in a file next to this one, imported when it reads: the names of benchmarks are needed more often."""
+
+    def read(folder: Path, request: Request) -> Archive:
+        found: Archive = getattr(importlib.import_module(f"torchlht.lab.benchmarks.{file}"), name)(folder, request)
+        return found
+
+    return read
+
+
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
 FGVC = "Oxford's Visual Geometry Group, https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/"
 AIRCRAFT_LEVELS, AIRCRAFT_SIZES = ("maker", "family", "model"), (100, 70, 30)
 ENTRIES = (
@@ -84,11 +90,17 @@ ENTRIES = (
         ("order", "family", "species"),
         (200, 38, 13),
         {"train": 5_994, "test": 5_794},
-        read_cub,
+        _by("cub", "read_cub"),
         trees=("default", "published"),
     ),
     Benchmark(
-        "aircraft", "FGVC-Aircraft", FGVC, AIRCRAFT_LEVELS, AIRCRAFT_SIZES, {"train": 6_667, "test": 3_333}, read_aircraft
+        "aircraft",
+        "FGVC-Aircraft",
+        FGVC,
+        AIRCRAFT_LEVELS,
+        AIRCRAFT_SIZES,
+        {"train": 6_667, "test": 3_333},
+        _by("aircraft", "read_aircraft"),
     ),
     Benchmark(
         "aircraft-perturbed",
@@ -97,7 +109,7 @@ ENTRIES = (
         AIRCRAFT_LEVELS,
         AIRCRAFT_SIZES,
         {"train": 6_667, "test": 3_333},
-        read_perturbed,
+        _by("aircraft", "read_perturbed"),
         modes=("stale_prior", "renamed", "rewired"),
     ),
     Benchmark(
@@ -107,7 +119,7 @@ ENTRIES = (
         ("type", "model"),
         (196, 9),
         {"train": 8_144, "test": 8_041},
-        read_cars,
+        _by("cars", "read_cars"),
     ),
     Benchmark(
         "isic2018",
@@ -116,7 +128,7 @@ ENTRIES = (
         ("origin", "nature", "diagnosis"),
         (7, 4, 2),
         {"all": 10_015},
-        read_isic,
+        _by("isic", "read_isic"),
     ),
     Benchmark(
         "ilsvrc-lowshot",
@@ -125,7 +137,7 @@ ENTRIES = (
         ("class",),
         (1360,),
         {"train": 1000 * 200 + 360 * 150},
-        read_ilsvrc,
+        _by("ilsvrc", "read_ilsvrc"),
     ),
     Benchmark(
         "cifar100",
@@ -134,7 +146,7 @@ ENTRIES = (
         ("superclass", "class"),
         (100, 20),
         {"train": 50_000, "test": 10_000},
-        read_cifar100,
+        _by("vision", "read_cifar100"),
     ),
     Benchmark(
         "fashion-mnist",
@@ -143,7 +155,7 @@ ENTRIES = (
         ("kind", "group", "article"),
         (10, 6, 2),
         {"train": 60_000, "test": 10_000},
-        read_fashion,
+        _by("vision", "read_fashion"),
     ),
     Benchmark(
         "inat2021",
@@ -152,7 +164,7 @@ ENTRIES = (
         RANKS,
         (10_000, 4_884, 1_103, 273, 51, 13, 3),
         {"train": (2_686_843, 500_000), "test": 100_000},
-        read_inat,
+        _by("vision", "read_inat"),
     ),
 )
 BENCHMARKS = {entry.name: entry for entry in ENTRIES}
@@ -188,7 +200,13 @@ def _known(name: str) -> tuple[Path, Path]:
     return table, table.with_name(TREE)
 
 
-NAMED = {"demo": lambda: (demo_table(), None), **{name: partial(_known, name) for name in BENCHMARKS}}  # to `read_data`
+def _demo() -> tuple[Path, None]:
+    from torchlht.lab.demo import demo_table
+
+    return demo_table(), None
+
+
+NAMED = {"demo": _demo, **{name: partial(_known, name) for name in BENCHMARKS}}  # to `read_data`
 
 
 def prepare_benchmark(
@@ -216,6 +234,8 @@ def prepare_benchmark(
 
 def prepare(name: str, root: Path, out: Path | None, *, tree: str, mode: str | None, seed: int) -> Prepared:
     """As `prepare_benchmark`; returns all that a summary needs."""
+    from torchlht.lab.benchmarks.archive import Request
+
     benchmark = find_benchmark(name)
     benchmark.check(tree, mode)
     try:
@@ -273,6 +293,8 @@ def _size_faults(benchmark: Benchmark, archive: Archive) -> Iterator[str]:
 
 def _absence_faults(archive: Archive) -> Iterator[str]:
     """Pictures that the archive lists but does not hold."""
+    from torchlht.lab.benchmarks.archive import absent
+
     if missing := absent(archive.pictures):
         yield f"{len(missing):,} of {len(archive.pictures):,} pictures are missing, the first is {missing[0]}"
 
@@ -285,6 +307,8 @@ def _write(archive: Archive, folder: Path, name: str) -> tuple[Path, tuple[Path,
     table = folder / f"{name}.csv"
     header = ",".join(next(_rows(archive)))
     refuse_replacing(table, "a table of lht data prepare", lambda path: path.read_bytes().startswith(header.encode()))
+    from torchlht.hierarchy.reading import FORMAT
+
     refuse_replacing(folder / TREE, "a tree of lht data prepare", lambda path: FORMAT.encode() in path.read_bytes()[:99])
     archive.tree.write(folder / TREE)
     written = [folder / TREE]

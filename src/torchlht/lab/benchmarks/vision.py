@@ -23,9 +23,9 @@ from torchlht.data.pictures import IDX_END, read_packed
 from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import Archive, Labelled, Request, find_base, place, require, shipped_tree
+from torchlht.lab.benchmarks.prepare import RANKS
 
 CIFAR = "cifar-100-python"
-RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
 INAT_TRAIN, INAT_TEST = ("2021_train", "2021_train_mini"), "2021_valid"
 
 
