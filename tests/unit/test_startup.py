@@ -103,6 +103,7 @@ def there(names):
 import torchlht
 import torchlht.learn.options
 found = {"torchlht": there(["torch", "numpy"])}
+import numpy as np
 import torch
 before = there(json.loads(sys.argv[1]))
 for name in json.loads(sys.argv[2]):
@@ -111,8 +112,11 @@ for name in json.loads(sys.argv[2]):
 run = torchlht.train("birds.npz", epochs=1, out="run", quiet=True, track=False)
 run.predict("birds.npz")
 found["train and predict on features"] = sorted({*there(json.loads(sys.argv[3]))} - {*before})
-import torchlht.learn.semi.schedule
-found["semi"] = sorted({*there(json.loads(sys.argv[3]))} - {*before})
+from torchlht.sklearn import HierarchicalClassifier
+with np.load("birds.npz") as birds:
+    names = birds["y"][:, ::-1].astype(str)
+    HierarchicalClassifier("lht", semi="propagate").fit(birds["x"], names).predict(birds["x"])
+found["fit and predict on arrays"] = sorted({*there(json.loads(sys.argv[3]))} - {*before})
 print(json.dumps(found))
 """
 

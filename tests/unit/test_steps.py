@@ -33,6 +33,7 @@ from torchlht.heads.method import (
 )
 from torchlht.heads.prediction import Prediction
 from torchlht.lab.comparison.contenders import Contender, find_contenders
+from torchlht.learn.optimizers import SGD, AdamW
 from torchlht.learn.steps import Averaged, Step, Target, noisy
 from trees import normal, paths, random_hierarchy, random_labels, random_method
 
@@ -557,3 +558,34 @@ def test_every_method_trains_with_cosines_and_comes_back_from_its_weights(name: 
     other.load_state_dict(method.state_dict())
     for a, b in zip(method.eval()(inputs(5)).log_probs, other.eval()(inputs(5)).log_probs, strict=True):
         assert torch.equal(a, b)
+
+
+# ---- optimizers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "how"),
+    [(SGD, torch.optim.SGD, {"momentum": 0.9}), (AdamW, torch.optim.AdamW, {}), (SGD, torch.optim.SGD, {})],
+)
+def test_optimizers_take_the_steps_of_torch(ours: Any, theirs: Any, how: dict[str, Any]) -> None:
+    def made(kind: Any, net: nn.Module) -> Any:
+        first, *rest = net.parameters()
+        return kind([{"params": [first], "lr": 0.1}, {"params": rest}], lr=0.03, weight_decay=0.01, **how)
+
+    nets = [network(0), network(0)]
+    both = [made(kind, net) for kind, net in zip((ours, theirs), nets, strict=True)]
+    for n in range(12):
+        x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+        for net, optimizer in zip(nets, both, strict=True):
+            optimizer.zero_grad()
+            net(x).square().sum().backward()
+            optimizer.step()
+        if n == 5:
+            kept = [optimizer.state_dict() for optimizer in both]
+            both = [made(kind, net) for kind, net in zip((ours, theirs), nets, strict=True)]
+            for optimizer, state in zip(both, kept, strict=True):
+                optimizer.load_state_dict(state)
+    assert all(torch.equal(a, b) for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True))
+    assert not torch.equal(next(nets[0].parameters()), next(network(0).parameters()))
+    assert str(both[0].state_dict()) == str(both[1].state_dict())
+    assert all(p.requires_grad for p in nets[0].parameters())

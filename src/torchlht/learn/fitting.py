@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from torchlht import console
 from torchlht.answer.backbones import share_statistics
@@ -31,6 +31,7 @@ from torchlht.files import replacing
 from torchlht.heads.method import Estimator
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Machine
+from torchlht.learn.optimizers import SGD, AdamW
 from torchlht.learn.options import Recipe
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
 from torchlht.measure.evaluation import measure
