@@ -92,7 +92,7 @@ def test_disks_without_locks_are_used_all_the_same(tmp_path: Path, monkeypatch: 
     def none(self: object) -> None:
         raise OSError(files.WITHOUT_LOCKS[0], "no locks")
 
-    monkeypatch.setattr(files.FileLock, "acquire", none)
+    monkeypatch.setattr("filelock.FileLock.acquire", none)
     with claimed(tmp_path / "a"):
         (tmp_path / "a" / "x").write_text("x")
 

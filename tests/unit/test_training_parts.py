@@ -102,7 +102,7 @@ def test_a_frozen_backbone_is_not_given_to_the_optimizer() -> None:
 def test_the_optimizer_is_the_one_that_was_asked_for_and_decays_every_weight(name: Any, kind: type[Optimizer]) -> None:
     model = tiny_model(pretrained=True)
     optimizer = make_optimizer(options(lr=0.3, weight_decay=0.07, optimizer=name).recipe(features=False, samples=100), model)
-    assert type(optimizer) is kind
+    assert isinstance(optimizer, kind)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.07, 0.07]
     assert all(group.get("momentum", 0.9) == 0.9 for group in optimizer.param_groups)
 
