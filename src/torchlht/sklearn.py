@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -27,21 +28,20 @@ from torchlht.answer.calibration import answer_levels, confidences, fit_calibrat
 from torchlht.answer.model import History, Model, Run
 from torchlht.answer.named import Wanted, wanted
 from torchlht.answer.novelty import ALARMS
-from torchlht.answer.records import read_config
-from torchlht.data.batches import FeatureSet, load
-from torchlht.data.columns import Columns, as_values, is_stand_in, labels_in, read_columns, tree_of_columns, two_signs
-from torchlht.data.distinct import distinct
+from torchlht.answer.records import CONFIG, read_config, read_history, read_options
+from torchlht.data.batches import FeatureSet
+from torchlht.data.columns import Columns, LabelName, as_values, labels_in, read_columns, said, tree_of_columns, two_signs
 from torchlht.data.doubts import refuse_placeholders
-from torchlht.data.samples import Ints, Samples, choose_share, deepest_known, with_split
+from torchlht.data.samples import Ints, deepest_known
+from torchlht.doors import fit as door
 from torchlht.doors import fitting
 from torchlht.errors import ConfigError, DataError, HierarchyError, MissingExtraError, RunError
-from torchlht.files import claimed, read_csv, write_json
+from torchlht.files import claimed, write_json
 from torchlht.heads.method import Estimator, find_method
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Alone
-from torchlht.learn.building import build, make_semi, taught_samples
-from torchlht.learn.fitting import Progress, Sets, fit, set_up, take_step
+from torchlht.learn.memory import given_samples, go_over, learn, untrained
 from torchlht.learn.options import FitArgs, Recipe, TrainArgs
 from torchlht.show.branches import branches
 
@@ -58,6 +58,15 @@ except ImportError:
 Array = NDArray[Any]
 P = ParamSpec("P")
 T = TypeVar("T")
+OWN = ("method", "semi", "val", "epochs", "batch_size", "lr", "weight_decay")  # parameters that are options of a run
+
+
+class Kept(msgspec.Struct):
+    """What config.yaml of a saved estimator says more than that of a run."""
+
+    labels: list[LabelName] = []
+    signs: bool = False
+    features: list[str] | None = None
 
 
 def in_their_words(function: Callable[P, T]) -> Callable[P, T]:
@@ -115,7 +124,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     history_: History
     classes_: Any
     _made: tuple[TrainArgs, Recipe]
-    _moments: dict[str, Any] | None
+    _state: dict[str, Any] | None
 
     def __init__(
         self,
@@ -185,32 +194,22 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._signs = self.hierarchy is None and two_signs(y)
         columns = self._columns(y, len(x))
         tree = self._given_tree() or tree_of_columns(columns, self._level_names())
-        labels = labels_in(tree, columns)
-        self._learn(args, _samples(x, labels, tree, weights, placeholders=self.unknown is not None))
-        self._name_classes([column.dtype for column in columns.columns])
+        _refuse_one_class(tree)
+        given = given_samples(x, labels_in(tree, columns), tree, weights)
+        if self.unknown is None:
+            refuse_placeholders(given.samples)
+        with self._computing(args.seed):
+            self.model_, self.history_, recipe = learn(args, given, self._machine())
+        self._be_fitted(args, recipe, [column.dtype for column in columns.columns])
         return self
 
-    def _learn(self, args: TrainArgs, given: tuple[Samples, Array | None]) -> None:
-        """Build a model and train it; with `val`, calibrate it."""
-        samples, weights = given
-        if args.val:
-            held = choose_share(samples, samples.index("train"), args.val, seed=args.seed, purpose="val")
-            if not len(held):
-                raise DataError("y: too few samples to set any aside for validation; pass a larger `val`, or 0")
-            samples = with_split(samples, held, "val")
-        with self._computing(args.seed):
-            model, machine = build(args, samples), self._machine()
-            index = samples.index("train")
-            recipe = args.recipe(features=True, samples=_count(weights, index))
-            taught = taught_samples(args, samples, model)
-            semi = make_semi(args, recipe, samples, model, taught)
-            train = _set(samples, taught, weights)
-            self.history_ = fit(machine, recipe, None, model, Sets(model, train, None, train, 0), semi)
-            self.model_, self.hierarchy_ = model.eval(), samples.hierarchy
-            if args.val:
-                self._calibrate(_set(samples, samples.index("val"), None), "val part of its own data")
-        self.n_iter_, self._made, self._moments, self._calls = len(self.history_), (args, recipe), None, 0
-        self._parts = {name: len(samples.index(name)) for name in ("train", "val")}
+    def _be_fitted(self, args: TrainArgs, recipe: Recipe, dtypes: Sequence[np.dtype[Any]]) -> None:
+        """Set what belongs to a new model, once that and its history are there; labels are of these dtypes, coarse → fine."""
+        tree = self.hierarchy_ = self.model_.hierarchy
+        self.n_iter_, self._made, self._state, self._calls = len(self.history_), (args, recipe), None, 0
+        self._dtypes = list(dtypes) if len(dtypes) == len(tree) else [np.dtype(str)] * len(tree)
+        levels = [as_values(tree.classes[k], kind) for k, kind in zip(tree.top_down, self._dtypes, strict=True)]
+        self.classes_ = levels if len(levels) > 1 else levels[0]
 
     def _takes_steps(self) -> bool:
         """Whether its method is trained by steps."""
@@ -235,51 +234,30 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if first:
             self._begin(args, x.shape[1], classes)
         made, recipe = self._made
-        samples, counts = _samples(x, self._labels(y, len(x)), self.hierarchy_, weights, placeholders=True)
-        moment = np.random.SeedSequence([made.seed, self._calls]).generate_state(1)[0].item()
-        with self._computing(moment):
-            self._step(dataclasses.replace(recipe, seed=moment), _set(samples, samples.index("train"), counts))
-        self._calls += 1
-        self._parts["train"] += len(samples)
+        given = given_samples(x, self._labels(y, len(x)), self.hierarchy_, weights)
+        seed = np.random.SeedSequence([made.seed, self._calls]).generate_state(1)[0].item()
+        with self._computing(seed):
+            once = dataclasses.replace(recipe, seed=seed)
+            loss, self._state = go_over(self.model_, once, given, self._machine(), self._state)
+        self.model_.calibration = self.model_.novelty = None  # they were about the model as it was
+        self.history_ = [*self.history_, {"epoch": float(len(self.history_) + 1), "loss": loss}]
+        self.n_iter_, self._calls = len(self.history_), self._calls + 1
         return self
 
     def _begin(self, args: TrainArgs, width: int, classes: Any) -> None:
         """An untrained model of all classes there will be."""
-        tree = self._given_tree()
-        if tree is None and classes is None:
+        tree, columns, self._signs = self._given_tree(), None, False
+        if classes is not None:
+            self._signs = tree is None and two_signs(classes)
+            columns = read_columns(classes, self.unknown or (), signs=self._signs, where="classes")
+            tree = tree or tree_of_columns(columns, self._level_names())
+        if tree is None:
             raise ConfigError("classes must be passed on the first call to partial_fit, unless there is a `hierarchy`")
-        self._signs = tree is None and two_signs(classes)
-        columns = None if classes is None else read_columns(classes, self.unknown or (), signs=self._signs, where="classes")
-        if tree is None and columns is not None:
-            tree = tree_of_columns(columns, self._level_names())
-        assert tree is not None
         _refuse_one_class(tree)
-        empty = Samples(
-            "y", tree, (), np.empty((0, len(tree)), np.int64), np.empty(0, str), features=np.empty((0, width), np.float32)
-        )
         with self._computing(args.seed):
-            self.model_, self.hierarchy_ = build(args, empty).to(find_device(self.device)), tree
-        self._made, self.history_, self.n_iter_ = (args, args.recipe(features=True, samples=1)), [], 0
-        self._calls, self._moments, self._parts = 0, None, {"train": 0, "val": 0}
-        self._name_classes([] if columns is None else [column.dtype for column in columns.columns])
-
-    def _step(self, recipe: Recipe, train: FeatureSet) -> None:
-        """One pass over some samples."""
-        model = self.model_
-        now = set_up(self._machine(), recipe, None, model, Sets(model, train, None, train, 0), None)
-        if self._moments is not None:
-            now.optimizer.load_state_dict(self._moments)
-        progress = Progress(torch.zeros(()), torch.zeros(len(model.hierarchy), 2))
-        batches = now.batches(0)
-        stream = load(train, batches)
-        now.step.train()
-        for rows in batches:
-            take_step(now, progress, [rows], stream)
-        model.eval()
-        self._moments = now.optimizer.state_dict()
-        loss = (progress.loss / len(batches)).item()
-        self.history_ = [*self.history_, {"epoch": float(len(self.history_) + 1), "loss": loss}]
-        self.n_iter_ = len(self.history_)
+            self.model_, self.history_ = untrained(args, width, tree), []
+        dtypes = [] if columns is None else [column.dtype for column in columns.columns]
+        self._be_fitted(args, args.recipe(features=True, samples=1), dtypes)
 
     @in_their_words
     def calibrate(self, X: ArrayLike, y: Any) -> Self:
@@ -288,11 +266,9 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         x = self._features(X)
         labels = self._labels(y, len(x))
         with self._computing():
-            self._calibrate(FeatureSet(torch.from_numpy(x), torch.from_numpy(labels)), "labelled samples")
+            seen = ask_all(self.model_, FeatureSet(torch.from_numpy(x), torch.from_numpy(labels)))
+            self.model_.calibration = fit_calibration(*seen, self.hierarchy_, source="labelled samples")
         return self
-
-    def _calibrate(self, data: FeatureSet, source: str) -> None:
-        self.model_.calibration = fit_calibration(*ask_all(self.model_, data), self.hierarchy_, source=source)
 
     # ---- answering -------------------------------------------------------------------------------------------------
 
@@ -316,15 +292,13 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     @in_their_words
     def predict_proba(self, X: ArrayLike) -> Any:
         """A list of (n, classes) probabilities, coarse → fine, in the order of `classes_`; one array for a single level."""
-        said = [self._calibrated(found) for found, _ in self._seen(X)]
-        levels = [torch.cat([one.log_probs[k] for one in said]).exp().cpu().numpy() for k in self.hierarchy_.top_down]
+        levels = [np.exp(log_p) for log_p in self._log_probs(X)]
         return levels if len(levels) > 1 else levels[0]
 
     @in_their_words
     def predict_log_proba(self, X: ArrayLike) -> Any:
         """Logarithms of `predict_proba`."""
-        said = [self._calibrated(found) for found, _ in self._seen(X)]
-        levels = [torch.cat([one.log_probs[k] for one in said]).cpu().numpy() for k in self.hierarchy_.top_down]
+        levels = self._log_probs(X)
         return levels if len(levels) > 1 else levels[0]
 
     def proba_frame(self, X: Any) -> Any:
@@ -385,8 +359,11 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 far = None if model.novelty is None or said.distance is None else model.novelty.as_far(said)
                 yield said, far
 
-    def _calibrated(self, said: Prediction) -> Prediction:
-        return said if self.model_.calibration is None else self.model_.calibration.apply(said)
+    def _log_probs(self, X: ArrayLike) -> list[Array]:
+        """Log-probabilities of each level, coarse → fine, calibrated if the model is."""
+        seen = [said for said, _ in self._seen(X)]
+        said = [one if self.model_.calibration is None else self.model_.calibration.apply(one) for one in seen]
+        return [torch.cat([one.log_probs[k] for one in said]).cpu().numpy() for k in self.hierarchy_.top_down]
 
     def _wanted(self, confidence: float | None, risk: float | None, strict: bool) -> Wanted:
         """The threshold that answers must reach."""
@@ -409,13 +386,6 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     # ---- names -----------------------------------------------------------------------------------------------------
 
-    def _name_classes(self, dtypes: Sequence[np.dtype[Any]]) -> None:
-        """Keep the classes as labels of these dtypes, one per level coarse → fine; as texts without."""
-        tree = self.hierarchy_
-        kinds = list(dtypes) if len(dtypes) == len(tree) else [np.dtype(str)] * len(tree)
-        levels = [as_values(tree.classes[k], kind) for k, kind in zip(tree.top_down, kinds, strict=True)]
-        self._dtypes, self.classes_ = kinds, levels if len(levels) > 1 else levels[0]
-
     def _each_level(self) -> list[Array]:
         """The classes of each level, coarse → fine."""
         return self.classes_ if isinstance(self.classes_, list) else [self.classes_]
@@ -424,8 +394,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Classes (n, K), fine first, as labels coarse → fine; blank where there is none."""
         tree = self.hierarchy_
         columns = [
-            _said(tree, k, chosen[:, k], names, kind)
-            for k, names, kind in zip(tree.top_down, self._each_level(), self._dtypes, strict=True)
+            said(tree, k, chosen[:, k], values, kind)
+            for k, values, kind in zip(tree.top_down, self._each_level(), self._dtypes, strict=True)
         ]
         if len(columns) == 1:
             return columns[0]
@@ -441,8 +411,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         own = {name: given.pop(name) for name in list(given) if name in of_training}
         if self.input_dropout is not None:
             given["input_dropout"] = self.input_dropout
-        names = ("method", "semi", "val", "epochs", "batch_size", "lr", "weight_decay")
-        own = {name: getattr(self, name) for name in names} | own
+        own = {name: getattr(self, name) for name in OWN} | own
         levels, unknown = self._level_names(), self.unknown
         args = TrainArgs(
             **own,
@@ -513,13 +482,14 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         device = find_device(self.device)
         try:
             if threads:
-                torch.set_num_threads(threads if threads > 0 else max(_cores() + 1 + threads, 1))
+                torch.set_num_threads(threads if threads > 0 else max((os.cpu_count() or 1) + 1 + threads, 1))
             with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=seed is not None):
                 if seed is not None:
                     torch.manual_seed(seed)
                 yield
         finally:
-            torch.set_num_threads(before)
+            if threads:
+                torch.set_num_threads(before)
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
 
@@ -533,23 +503,19 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         check_is_fitted(self, "model_")
         run, (args, recipe) = Run(Path(path)), self._made
+        names = getattr(self, "feature_names_in_", None)
+        labels: list[Any] = [kind.name if kind.kind in "iufb" else "str" for kind in self._dtypes]
+        kept = Kept(labels, self._signs, None if names is None else [str(name) for name in names])
         with claimed(run.path):
             run.claim()
-            counts = np.cumsum([0, self._parts["train"], self._parts["val"]]).tolist()
-            parts = {name: list(range(*counts[i : i + 2])) for i, name in enumerate(("train", "val"))}
-            write_json(run.split, {"kept": [], **parts, "test": []}, indent=None)
+            write_json(run.split, {"kept": [], "train": [], "val": [], "test": []}, indent=None)
             run.write_history(self.history_)
-            names = getattr(self, "feature_names_in_", None)
-            kept = {
-                "labels": [kind.str for kind in self._dtypes],
-                "signs": self._signs,
-                "features": None if names is None else [str(name) for name in names],
-            }
-            self.model_.save_pretrained(run.path, extra={"train": args.settled(recipe), "estimator": kept})
+            extra = {"train": args.settled(recipe), "estimator": msgspec.to_builtins(kept)}
+            self.model_.save_pretrained(run.path, extra=extra)
+            selection = {"rule": "last", "epoch": self.n_iter_, "epochs": self.n_iter_}
             seconds = sum(row.get("seconds", 0.0) for row in self.history_)
-            chosen = {"rule": "last", "epoch": self.n_iter_, "epochs": self.n_iter_}
             count = self.model_.method.parameter_count()
-            run.write_metrics({"selection": chosen, "train_seconds": seconds, "parameters": count})
+            run.write_metrics({"selection": selection, "train_seconds": seconds, "parameters": count})
         return run.path
 
     @classmethod
@@ -559,30 +525,25 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Raises:
             RunError: when there is no such run, or it takes pictures.
         """
-        model = Model.from_pretrained(run)
+        model, folder = Model.from_pretrained(run), Path(run)
         if model.preprocess is not None:
             raise RunError(f"{run}: takes pictures; an estimator takes features: use torchlht.load({str(run)!r})")
-        config, folder = read_config(Path(run)), Path(run)
-        args = TrainArgs.from_dict(config.get("train") or {})
-        kept = config.get("estimator") or {}
-        names = ("method", "semi", "epochs", "batch_size", "lr", "weight_decay")
+        args = read_options(folder, TrainArgs)
+        kept = door(read_config(folder).get("estimator") or {}, Kept, str(folder / CONFIG), RunError)
+        plain = {f.name: f.default for f in dataclasses.fields(FitArgs) if f.name not in OWN}
+        changed = {name: getattr(args, name) for name, default in plain.items() if getattr(args, name) != default}
         found = cls(
-            **{name: getattr(args, name) for name in names},
+            **{name: getattr(args, name) for name in OWN},
             hierarchy=model.hierarchy,
-            val=args.val or 0.0,
             unknown=None if args.unknown is None else args.unknown_names(),
-            options=dict(model.options),
+            options={**model.options, **changed},
             random_state=args.seed,
         )
-        found.model_, found.hierarchy_, found.n_features_in_ = model, model.hierarchy, model.in_features
-        found._signs, found._moments, found._calls, found._parts = bool(kept.get("signs")), None, 0, {"train": 0, "val": 0}
-        found._made = (args, args.recipe(features=True, samples=1))
-        found._name_classes([np.dtype(kind) for kind in kept.get("labels") or ()])
-        if kept.get("features"):
-            found.feature_names_in_ = np.array(kept["features"], dtype=object)
-        rows = read_csv(folder / "history.csv") if (folder / "history.csv").is_file() else []
-        found.history_ = [{name: float(value) for name, value in row.items() if value} for row in rows]
-        found.n_iter_ = len(found.history_)
+        found.model_, found.history_, found._signs = model, read_history(folder), kept.signs
+        found.n_features_in_ = model.in_features
+        if kept.features:
+            found.feature_names_in_ = np.array(kept.features, dtype=object)
+        found._be_fitted(args, args.recipe(features=True, samples=1), [np.dtype(name) for name in kept.labels])
         return found
 
     # ---- notebooks -------------------------------------------------------------------------------------------------
@@ -624,46 +585,6 @@ LocalClassifierPerParentNode = LocalClassifierPerLevel = LocalClassifierPerNode
 # ---- small parts ---------------------------------------------------------------------------------------------------
 
 
-def _samples(
-    x: NDArray[np.float32], labels: Ints, tree: Hierarchy, weights: Array | None, *, placeholders: bool
-) -> tuple[Samples, Array | None]:
-    """The distinct samples, all for training, and their weights. Raises DataError if they cannot be learned from."""
-    _refuse_one_class(tree)
-    found = distinct(x, labels, weights)
-    keys, split = tuple(map(str, found.keys.tolist())), np.full(len(found.rows), "train")
-    samples = Samples("y", tree, keys, labels[found.rows], split, features=x[found.rows])
-    if not placeholders:
-        refuse_placeholders(samples)
-    return samples, found.weights
-
-
 def _refuse_one_class(tree: Hierarchy) -> None:
     if tree.sizes[0] < 2:
         raise DataError(f"y: only one class, {tree.classes[0][0]!r}; a classifier needs at least two")
-
-
-def _count(weights: Array | None, index: Ints) -> int:
-    """How many samples an epoch shows."""
-    return len(index) if weights is None else max(round(float(weights[index].sum())), 1)
-
-
-def _set(samples: Samples, index: Ints, weights: Array | None) -> FeatureSet:
-    """Some samples as the training loop takes them."""
-    assert samples.features is not None
-    everything = len(index) == len(samples) and bool((index == np.arange(len(index))).all())
-    x = samples.features if everything else samples.features[index]
-    return FeatureSet(torch.from_numpy(x), torch.from_numpy(samples.labels[index]), None if weights is None else weights[index])
-
-
-def _said(tree: Hierarchy, level: int, chosen: Ints, values: Array, kind: np.dtype[Any]) -> Array:
-    """(n,) classes of a level as labels; blank for -1, and for classes that stand for what a branch does not have."""
-    gone = np.array([is_stand_in(tree, level, name) for name in tree.classes[level]])
-    if not gone.any() and (chosen >= 0).all():
-        return values[chosen]
-    blank: Any = {"i": -1, "u": -1, "f": np.nan}.get(kind.kind, "")
-    shown = [*(blank if away else value for value, away in zip(values.tolist(), gone, strict=True)), blank]
-    return np.array(shown, dtype=object if kind.kind == "b" else None)[chosen]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from torchlht.doors import fit, read_json, read_yaml
 from torchlht.errors import ConfigError, RunError
+from torchlht.files import read_csv
 
 CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
 FEATURES = 2**17
@@ -139,6 +140,17 @@ def read_split(run: Path) -> dict[str, Any]:
         raise RunError(f"{run}: no split.json; it is not a run of lht train") from None
     fit(record, SplitRecord, str(run / "split.json"), RunError)
     return record
+
+
+def read_history(run: Path) -> list[dict[str, float]]:
+    """The rows of a run's history.csv; none if it has no such file."""
+    path = run / "history.csv"
+    try:
+        return [{name: float(value) for name, value in row.items() if value} for row in read_csv(path)]
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise RunError(f"{path}: is damaged ({error}); remove it") from None
 
 
 class Kept(Protocol):

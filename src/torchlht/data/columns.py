@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,10 @@ from torchlht.hierarchy.reading import Row, build, pass_through
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 SHOWN = 3  # faults in a sentence
+LabelName = Literal[
+    "str", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"
+]
+"""Names of the dtypes of labels."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,20 @@ def _levels_in(tree: Hierarchy, columns: Columns) -> list[int]:
     return list(tree.top_down)[: len(columns.columns)]
 
 
-def is_stand_in(tree: Hierarchy, level: int, name: str) -> bool:
-    """Whether a class stands for what a branch does not have at this level."""
-    return name.endswith(pass_through("", tree.levels[level]))
+def said(tree: Hierarchy, level: int, chosen: Ints, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """(N,) classes of a level as labels; blank for -1, and for classes that stand for what a branch does not have.
+
+    Args:
+        tree: the tree.
+        level: the level.
+        chosen: (N,) numbers of classes, or -1.
+        values: the classes as labels, see `as_values`.
+        dtype: of the labels: numbers are blank as -1 or nan, others as "".
+    """
+    ends = pass_through("", tree.levels[level])
+    gone = [name.endswith(ends) for name in tree.classes[level]]
+    if not any(gone) and (chosen >= 0).all():
+        return values[chosen]
+    blank: Any = {"i": -1, "u": -1, "f": np.nan}.get(dtype.kind, "")
+    shown = [*(blank if away else value for value, away in zip(values.tolist(), gone, strict=True)), blank]
+    return np.array(shown, dtype=object if dtype.kind == "b" else None)[chosen]
