@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
@@ -25,23 +25,22 @@ from torch import Tensor
 
 from torchlht.answer.asking import ask_all, find_device, over
 from torchlht.answer.calibration import answer_levels, confidences, fit_calibration, rolled_up
-from torchlht.answer.model import History, Model, Run
+from torchlht.answer.model import History, Model
 from torchlht.answer.named import Wanted, wanted
 from torchlht.answer.novelty import ALARMS
 from torchlht.answer.records import CONFIG, read_config, read_history, read_options
 from torchlht.data.batches import FeatureSet
-from torchlht.data.columns import Columns, LabelName, as_values, labels_in, read_columns, said, tree_of_columns, two_signs
+from torchlht.data.columns import Columns, LabelName, as_labels, as_values, labels_in, read_columns, tree_of_columns, two_signs
 from torchlht.data.doubts import refuse_placeholders
 from torchlht.data.samples import Ints, deepest_known
 from torchlht.doors import fit as door
 from torchlht.doors import fitting
 from torchlht.errors import ConfigError, DataError, HierarchyError, MissingExtraError, RunError
-from torchlht.files import claimed, write_json
 from torchlht.heads.method import Estimator, find_method
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Alone
-from torchlht.learn.memory import given_samples, go_over, learn, untrained
+from torchlht.learn.memory import given_samples, go_over, keep, learn, untrained
 from torchlht.learn.options import FitArgs, Recipe, TrainArgs
 from torchlht.show.branches import branches
 
@@ -207,8 +206,9 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Set what belongs to a new model, once that and its history are there; labels are of these dtypes, coarse → fine."""
         tree = self.hierarchy_ = self.model_.hierarchy
         self.n_iter_, self._made, self._state, self._calls = len(self.history_), (args, recipe), None, 0
-        self._dtypes = list(dtypes) if len(dtypes) == len(tree) else [np.dtype(str)] * len(tree)
-        levels = [as_values(tree.classes[k], kind) for k, kind in zip(tree.top_down, self._dtypes, strict=True)]
+        kinds = dtypes if len(dtypes) == len(tree) else [*dtypes, np.dtype(str)][:1] * len(tree)
+        levels = [as_values(tree.classes[k], kind) for k, kind in zip(tree.top_down, kinds, strict=True)]
+        self._dtypes = [values.dtype if values.dtype.kind == "U" else kind for values, kind in zip(levels, kinds, strict=True)]
         self.classes_ = levels if len(levels) > 1 else levels[0]
 
     def _takes_steps(self) -> bool:
@@ -249,7 +249,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tree, columns, self._signs = self._given_tree(), None, False
         if classes is not None:
             self._signs = tree is None and two_signs(classes)
-            columns = read_columns(classes, self.unknown or (), signs=self._signs, where="classes")
+            columns = read_columns(classes, self._unknown_names(), signs=self._signs, where="classes")
             tree = tree or tree_of_columns(columns, self._level_names())
         if tree is None:
             raise ConfigError("classes must be passed on the first call to partial_fit, unless there is a `hierarchy`")
@@ -394,7 +394,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Classes (n, K), fine first, as labels coarse → fine; blank where there is none."""
         tree = self.hierarchy_
         columns = [
-            said(tree, k, chosen[:, k], values, kind)
+            as_labels(tree, k, chosen[:, k], values, kind)
             for k, values, kind in zip(tree.top_down, self._each_level(), self._dtypes, strict=True)
         ]
         if len(columns) == 1:
@@ -412,12 +412,12 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.input_dropout is not None:
             given["input_dropout"] = self.input_dropout
         own = {name: getattr(self, name) for name in OWN} | own
-        levels, unknown = self._level_names(), self.unknown
-        args = TrainArgs(
+        levels = self._level_names()
+        return TrainArgs(
             **own,
             option=given,  # type: ignore[arg-type]  # a mapping becomes pairs
             levels=",".join(levels) if levels else None,
-            unknown=None if unknown is None else ",".join(map(str, unknown)),
+            unknown=None if self.unknown is None else ",".join(self._unknown_names()),
             seed=self._seed(),
             accelerator=self.device,
             test_share=0.0,
@@ -425,9 +425,6 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             track=False,
             quiet=not self.verbose,
         )
-        if args.select == "best":
-            raise ConfigError("`select=best` is for runs of lht train")
-        return args
 
     def _seed(self) -> int:
         """An int is the seed itself; anything else draws one."""
@@ -439,8 +436,11 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """`levels` as a list."""
         if self.levels is None:
             return None
-        given = self.levels.split(",") if isinstance(self.levels, str) else self.levels
-        return [name.strip() for name in fitting("levels", list(given), list[str])]
+        return _listed("levels", self.levels)
+
+    def _unknown_names(self) -> list[str]:
+        """`unknown` as a list."""
+        return [] if self.unknown is None else _listed("unknown", self.unknown)
 
     def _given_tree(self) -> Hierarchy | None:
         """`hierarchy` as a tree."""
@@ -463,7 +463,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             words = "A column-vector y was passed when a 1d array was expected; it is taken for one name per sample."
             warnings.warn(words, DataConversionWarning, stacklevel=4)
             y = y[:, 0]
-        columns = read_columns(y, self.unknown or (), signs=self._signs)
+        columns = read_columns(y, self._unknown_names(), signs=self._signs)
         if len(columns) != count:
             raise DataError(f"y has {len(columns)} rows, but X has {count}")
         return columns
@@ -493,30 +493,26 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     # ---- keeping ---------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> Path:
-        """Write a run directory that `lht predict`, `export`, `evaluate RUN DATA` and `load` read; returns its path.
+    @in_their_words
+    def save(self, path: str | Path, X: ArrayLike | None = None, y: Any = None) -> Path:
+        """Write a run directory that the command line and `load` read; returns its path.
 
-        Features and labels are not written.
+        Args:
+            path: the directory.
+            X: features of test samples to keep with it, so that `lht evaluate` and `lht report` have some. Those it was trained
+                on are not kept.
+            y: their labels.
 
         Raises:
             RunError: when the directory is in use.
         """
         check_is_fitted(self, "model_")
-        run, (args, recipe) = Run(Path(path)), self._made
         names = getattr(self, "feature_names_in_", None)
         labels: list[Any] = [kind.name if kind.kind in "iufb" else "str" for kind in self._dtypes]
         kept = Kept(labels, self._signs, None if names is None else [str(name) for name in names])
-        with claimed(run.path):
-            run.claim()
-            write_json(run.split, {"kept": [], "train": [], "val": [], "test": []}, indent=None)
-            run.write_history(self.history_)
-            extra = {"train": args.settled(recipe), "estimator": msgspec.to_builtins(kept)}
-            self.model_.save_pretrained(run.path, extra=extra)
-            selection = {"rule": "last", "epoch": self.n_iter_, "epochs": self.n_iter_}
-            seconds = sum(row.get("seconds", 0.0) for row in self.history_)
-            count = self.model_.method.parameter_count()
-            run.write_metrics({"selection": selection, "train_seconds": seconds, "parameters": count})
-        return run.path
+        x = None if X is None else self._features(X)
+        test = None if x is None else (x, self._labels(y, len(x)))
+        return keep(Path(path), self.model_, *self._made, self.history_, test, {"estimator": msgspec.to_builtins(kept)})
 
     @classmethod
     def load(cls, run: str | Path) -> Self:
@@ -583,6 +579,12 @@ LocalClassifierPerParentNode = LocalClassifierPerLevel = LocalClassifierPerNode
 
 
 # ---- small parts ---------------------------------------------------------------------------------------------------
+
+
+def _listed(name: str, value: Any) -> list[str]:
+    """Names in a list, or in one text with commas between them as on the command line."""
+    given = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Iterable) else value
+    return [one.strip() for one in fitting(name, given, list[str])]
 
 
 def _refuse_one_class(tree: Hierarchy) -> None:

@@ -185,6 +185,23 @@ def test_a_branch_that_ends_early_is_answered_to_its_end() -> None:
     assert np.mean([said == tuple(rows[i]) for said, i in zip(found, SPECIES, strict=True)]) > 0.9
 
 
+def test_numbers_of_a_tree_come_back_as_numbers() -> None:
+    rows = [[i // 2, 10 + i] for i in range(6)]
+    found = HierarchicalClassifier(**QUICK, hierarchy=rows).fit(X, 10 + SPECIES).predict(X_NEW)
+    assert found.dtype.kind == "i"
+    assert (found == np.array(rows)[SPECIES]).mean() > 0.9
+    named = HierarchicalClassifier(**QUICK, hierarchy=[["ab"[i // 3], 10 + i] for i in range(6)]).fit(X, 10 + SPECIES)
+    assert {type(value) for value in named.predict(X_NEW[:9], confidence=1.0).flatten().tolist()} <= {str, int}
+    assert named.classes_[0].tolist() == ["a", "b"]
+
+
+def test_names_that_mean_unknown_are_a_list_or_a_text() -> None:
+    y = np.where(partly() == "", "?", partly())
+    for unknown in (["?", "sp."], "?,sp."):
+        assert HierarchicalClassifier(**QUICK, unknown=unknown).fit(X, y).hierarchy_.sizes == (6, 4, 2)
+    assert "?" in HierarchicalClassifier(**QUICK, unknown=()).fit(X, [row[2] for row in y]).classes_
+
+
 # ---- weights, order, randomness ------------------------------------------------------------------------------------
 
 
@@ -244,6 +261,14 @@ def test_it_goes_on_after_fit_and_after_pickling() -> None:
     for one in (model, other):
         one.partial_fit(X[:40], Y[:40])
     np.testing.assert_array_equal(model.predict_proba(X)[2], other.predict_proba(X)[2])
+
+
+def test_a_part_without_labels_teaches_nothing_and_what_was_calibrated_is_gone() -> None:
+    model = HierarchicalClassifier(**QUICK, val=0.2).fit(X, Y)
+    before = [value.clone() for value in model.model_.state_dict().values()]
+    model.partial_fit(X[:5], np.full((5, 3), ""))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.model_.state_dict().values(), strict=True))
+    assert model.model_.calibration is None
 
 
 def test_the_first_part_needs_classes_unless_there_is_a_tree() -> None:
@@ -347,6 +372,17 @@ def test_a_saved_one_is_measured_and_calibrated_on_other_data(
         assert "was fitted in Python and does not know its data; lht evaluate" in capsys.readouterr().err
 
 
+def test_test_samples_are_kept_for_evaluate_and_report(
+    fitted: HierarchicalClassifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = fitted.save(tmp_path / "run", X_NEW, partly())
+    found = torchlht.evaluate(run)["consistent"]["levels"]
+    assert {level["name"]: level["accuracy"] for level in found} == pytest.approx(fitted.scores(X_NEW, partly()))
+    main(["report", str(run)])
+    assert (run / "report" / "report.html").is_file()
+    assert "report.html" in capsys.readouterr().out
+
+
 def test_what_was_saved_is_loaded(fitted: HierarchicalClassifier, tmp_path: Path) -> None:
     other = HierarchicalClassifier.load(fitted.save(tmp_path / "run"))
     np.testing.assert_array_equal(other.predict(X_NEW, risk=0.2), fitted.predict(X_NEW, risk=0.2))
@@ -360,6 +396,18 @@ def test_what_was_saved_is_loaded(fitted: HierarchicalClassifier, tmp_path: Path
         other.save(tmp_path / "run")
     with pytest.raises(RunError, match="no such run directory"):
         HierarchicalClassifier.load(tmp_path / "nothing")
+
+
+def test_a_damaged_one_is_refused(fitted: HierarchicalClassifier, tmp_path: Path) -> None:
+    run = fitted.save(tmp_path / "run")
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("- str", "- object", 1))
+    with pytest.raises(RunError, match=re.escape("config.yaml: labels[0]:")):
+        HierarchicalClassifier.load(run)
+    (run / "config.yaml").write_text(config)
+    (run / "history.csv").write_text("epoch,loss\n1,low\n")
+    with pytest.raises(RunError, match=re.escape("history.csv: is damaged")):
+        HierarchicalClassifier.load(run)
 
 
 def test_numbers_and_feature_names_are_kept(tmp_path: Path) -> None:

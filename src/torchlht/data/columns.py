@@ -193,7 +193,8 @@ def as_values(names: Sequence[str], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind not in "iufb":
         return np.array(names, dtype=str)
     values = [_value(name, dtype.kind) for name in names]
-    return np.array(values, dtype=object if any(isinstance(value, str) for value in values) else dtype)
+    texts = sum(isinstance(value, str) for value in values)
+    return np.array(values, dtype=str if texts == len(values) else object if texts else dtype)
 
 
 def _value(name: str, kind: str) -> Any:
@@ -286,7 +287,7 @@ def _levels_in(tree: Hierarchy, columns: Columns) -> list[int]:
     return list(tree.top_down)[: len(columns.columns)]
 
 
-def said(tree: Hierarchy, level: int, chosen: Ints, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def as_labels(tree: Hierarchy, level: int, chosen: Ints, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """(N,) classes of a level as labels; blank for -1, and for classes that stand for what a branch does not have.
 
     Args:

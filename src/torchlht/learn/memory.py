@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,16 +12,20 @@ from numpy.typing import NDArray
 
 from torchlht.answer.asking import ask_all
 from torchlht.answer.calibration import fit_calibration
-from torchlht.answer.model import History, Model
+from torchlht.answer.model import History, Model, Run
 from torchlht.data.batches import FeatureSet, load
 from torchlht.data.distinct import Floats, distinct
-from torchlht.data.samples import Ints, Samples, choose_share, with_split
+from torchlht.data.samples import Ints, Samples, choose_share, lasting_name, with_split
+from torchlht.data.sources.embeddings import write_embeddings
 from torchlht.errors import DataError
+from torchlht.files import claimed, write_json
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Alone
 from torchlht.learn.building import build, make_semi, taught_samples
 from torchlht.learn.fitting import Progress, Sets, fit, set_up, take_step
 from torchlht.learn.options import Recipe, TrainArgs
+
+SAMPLES = "samples.npz"  # the test samples, in a run directory
 
 
 class Given(NamedTuple):
@@ -101,3 +107,39 @@ def go_over(
         take_step(now, progress, [rows], stream)
     model.eval()
     return (progress.loss / len(batches)).item(), now.optimizer.state_dict()
+
+
+def keep(
+    path: Path,
+    model: Model,
+    args: TrainArgs,
+    recipe: Recipe,
+    history: History,
+    test: tuple[NDArray[np.float32], Ints] | None,
+    extra: dict[str, Any],
+) -> Path:
+    """Write a run directory as `lht train` does, without the training samples; returns its path.
+
+    Args:
+        path: the directory.
+        model: the model.
+        args: the options it was trained with.
+        recipe: what they became.
+        history: a row per epoch.
+        test: features and labels of test samples to keep with it, or None.
+        extra: more for config.yaml.
+    """
+    run = Run(path)
+    with claimed(path):
+        run.claim()
+        count = 0 if test is None else len(test[0])
+        write_json(run.split, {"kept": [], "train": [], "val": [], "test": list(range(count))}, indent=None)
+        if test is not None:
+            write_embeddings(path / SAMPLES, *test, model.hierarchy)
+            args = dataclasses.replace(args, data=lasting_name(str(path / SAMPLES)))
+        run.write_history(history)
+        model.save_pretrained(path, extra={"train": args.settled(recipe), **extra})
+        selection = {"rule": "last", "epoch": len(history), "epochs": len(history)}
+        seconds = sum(row.get("seconds", 0.0) for row in history)
+        run.write_metrics({"selection": selection, "train_seconds": seconds, "parameters": model.method.parameter_count()})
+    return path

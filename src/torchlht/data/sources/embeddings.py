@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torchlht.data.samples import Ints, Samples, Source, label_of
 from torchlht.doors import open_file
 from torchlht.errors import DataError
+from torchlht.files import replacing
 from torchlht.hierarchy.reading import CLASSES
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
@@ -93,6 +94,13 @@ def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     filled = tree.fill(y, where=lambda i: f"{path} row {i}")
     keys = tuple(str(i) for i in range(len(x)))
     return Samples(path.stem, tree, keys, filled, np.where(train, "train", "test"), features=x)
+
+
+def write_embeddings(path: Path, x: NDArray[np.float32], labels: Ints, tree: Hierarchy) -> None:
+    """Write test samples that `read_embeddings` reads: (N, d) features and (N, K) labels."""
+    names: dict[str, Any] = {f"classes_{level}": np.array(c) for level, c in zip(tree.levels, tree.classes, strict=True)}
+    with replacing(path) as beside, beside.open("wb") as file:
+        np.savez(file, x=x, y=labels, train=np.zeros(len(x), dtype=bool), levels=np.array(tree.levels), **names)
 
 
 def _features(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]:
