@@ -40,6 +40,7 @@ Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="it must be a who
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9, description="it must be at least 1")]
 Many = Annotated[int, msgspec.Meta(ge=0, le=10**9, description="it must not be negative")]
 Parallel = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be at least 1, and at most 1024")]
+Threads = Annotated[int, msgspec.Meta(ge=-1024, le=1024, description="it must be from -1024 to 1024")]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=1024, description="it must not be negative, and at most 1024")]
 Side = Annotated[int, msgspec.Meta(ge=8, le=4096, description="it must be from 8 to 4096 pixels")]
 Breadth = Annotated[int, msgspec.Meta(ge=1, le=10**6, description="it must be from 1 to 1000000")]

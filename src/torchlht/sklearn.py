@@ -33,8 +33,8 @@ from torchlht.data.batches import FeatureSet
 from torchlht.data.columns import Columns, LabelName, as_labels, as_values, labels_in, read_columns, tree_of_columns, two_signs
 from torchlht.data.doubts import refuse_placeholders
 from torchlht.data.samples import Ints, deepest_known
+from torchlht.doors import Threads, fitting
 from torchlht.doors import fit as door
-from torchlht.doors import fitting
 from torchlht.errors import ConfigError, DataError, HierarchyError, MissingExtraError, RunError
 from torchlht.heads.method import Estimator, find_method
 from torchlht.heads.prediction import Prediction
@@ -195,6 +195,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tree = self._given_tree() or tree_of_columns(columns, self._level_names())
         _refuse_one_class(tree)
         given = given_samples(x, labels_in(tree, columns), tree, weights)
+        del x  # it may be large, and `given` has a copy
         if self.unknown is None:
             refuse_placeholders(given.samples)
         with self._computing(args.seed):
@@ -478,7 +479,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     @contextmanager
     def _computing(self, seed: int | None = None) -> Iterator[None]:
         """Context: `n_jobs` threads and, with a seed, random numbers of its own; nothing outside changes."""
-        threads, before = fitting("n_jobs", self.n_jobs, int | None), torch.get_num_threads()
+        threads, before = fitting("n_jobs", self.n_jobs, Threads | None), torch.get_num_threads()
         device = find_device(self.device)
         try:
             if threads:

@@ -121,6 +121,7 @@ def test_minus_one_and_one_are_two_classes() -> None:
         (np.array([1.0, np.inf]), "y row 1: inf is continuous"),
         ("Puffin", "y is str (): pass a row of names coarse → fine for each sample, or one name each"),
         (np.zeros((2, 2, 2)), "y is ndarray (2, 2, 2)"),
+        (np.zeros((2, 65)), "y has 65 columns; the most that is read is 64, one per level"),
         ([["a", ""], ["b", ""]], "y: no label of the level level2; leave the column out, or label some samples"),
         ([None, None], "y: no label of the level class"),
     ],

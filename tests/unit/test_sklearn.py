@@ -464,6 +464,7 @@ WRONG_FITS: dict[str, tuple[dict[str, Any], Any, Any, str]] = {
     "hierarchy": ({"hierarchy": "nowhere.csv"}, X, Y, "nowhere.csv: no such file or folder"),
     "random_state": ({"random_state": -1}, X, Y, "seed is -1: it must be a whole number from 0 to 4294967295"),
     "n_jobs": ({"n_jobs": "all"}, X, Y, "n_jobs is 'all': it takes a whole number"),
+    "threads": ({"n_jobs": 10**9}, X, Y, "n_jobs is 1000000000: it must be from -1024 to 1024"),
     "device": ({"device": "abacus"}, X, Y, "'abacus', which is not available here"),
 }  # fmt: skip
 

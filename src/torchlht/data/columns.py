@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from torchlht.data.samples import Ints, label_of, refuse_faults, to_stand_ins
 from torchlht.errors import DataError, Fault, HierarchyError
-from torchlht.hierarchy.reading import Row, build, pass_through
+from torchlht.hierarchy.reading import LEVELS, Row, build, pass_through
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 SHOWN = 3  # faults in a sentence
@@ -112,6 +112,8 @@ def _as_lists(y: Any, where: str) -> tuple[list[list[Any]], list[np.dtype[Any]],
         raise DataError(
             f"{where} is {type(y).__name__} {array.shape}: pass a row of names coarse → fine for each sample, or one name each"
         )
+    if array.ndim == 2 and array.shape[1] > LEVELS:
+        raise DataError(f"{where} has {array.shape[1]:,} columns; the most that is read is {LEVELS}, one per level")
     table = array.reshape(len(array), -1)
     return [table[:, i].tolist() for i in range(table.shape[1])], [array.dtype] * table.shape[1], names, array.ndim == 1
 
