@@ -1,6 +1,6 @@
 """Ten thousand classes, the same time for every method: what does each know at every rank?
 
-    python benchmarks/ten_thousand.py FOLDER [--seconds even=300,uneven=140] [--seeds 2] [--methods lht,multihead] [--cores 0,1]
+    python benchmarks/ten_thousand.py FOLDER [--seconds even=300,uneven=140] [--seeds 2] [--methods lht,multihead] [--cores 0,1] [--sets uneven]
 
 Two made-up sets (`large.py`), 90 % of species labels hidden. The time is that of one epoch of `lht` without its start from
 class means and with γ₀ = 6, as it was before it had them; measured, or given in seconds for each set. A method gets as many
@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--methods", default="lht,multihead,marginal,marginal:start=means,hiclass")
     parser.add_argument("--cores", default="0")
+    parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--epochs", type=int, default=1, help=argparse.SUPPRESS)
@@ -136,7 +137,7 @@ def main() -> None:
     cores = [int(core) for core in args.cores.split(",")]
     bench, methods = Bench(args.folder, cores), args.methods.split(",")
     given = {name: float(value) for name, value in (part.split("=") for part in args.seconds.split(",") if part)}
-    for data in SETS:
+    for data in args.sets.split(","):
         bench.data(data)
         budget = given.get(data) or (bench.run(data, BEFORE, 0, 1) or {})["seconds"]
         with ThreadPoolExecutor(len(cores)) as pool:

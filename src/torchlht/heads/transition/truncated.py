@@ -35,7 +35,8 @@ from torchlht.heads.transition.core import (
 from torchlht.heads.transition.tiled import TiledTransition
 from torchlht.vocabulary import Confusion
 
-DRAWN = 32  # columns to estimate the confusion terms from
+DRAWN = 32  # columns to estimate the confusion terms from, fewer if they are long:
+ENTRIES, FEWEST = 2**13, 4  # of each sample; the mean is over all samples of a batch, so few columns will do
 MANY = 32  # up to this many times the chosen columns, computing all rows of the layer is faster
 WHOLE = 0.25  # from this share of the columns on, all are computed, in tiles
 
@@ -156,7 +157,8 @@ class TruncatedTransition(Transition):
     def drawn(self) -> LowRankTransition:
         """A few columns drawn at random, the same for all samples of the batch."""
         rank, parents = self.right.shape[2], self.prior.rows
-        drawn = torch.randperm(len(parents), device=parents.device)[:DRAWN]
+        count = min(DRAWN, max(FEWEST, ENTRIES // self.right.shape[1]))
+        drawn = torch.randperm(len(parents), device=parents.device)[:count]
         rows = (drawn.unsqueeze(1) * rank + torch.arange(rank, device=drawn.device)).flatten()  # of the layer
         bias = None if self.layer.bias is None else self.layer.bias[rows]
         with without_autocast(self.right):
