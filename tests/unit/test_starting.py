@@ -70,8 +70,21 @@ def test_a_class_without_samples_is_at_its_parents_mean_and_one_sample_each_is_n
     torch.testing.assert_close(weights[5], weights[6])
     one_each = torch.tensor([[c, *TREE.path(c)[1:]] for c in range(7)])
     weights, biases = discriminant([(x[:7], one_each)], TREE, 4)
-    assert torch.isfinite(weights).all()
+    spread = np.cov(x[:7].numpy().T, bias=True)
+    expected = SCALE * x[:7].numpy() @ np.linalg.inv(spread + RIDGE * np.trace(spread) / 4 * np.eye(4))
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9)
     assert torch.isfinite(biases).all()
+
+
+def test_a_level_without_any_label_is_where_the_level_above_is():
+    x, labels = samples()
+    labels[:, 0] = -1
+    weights, biases = discriminant([(x, labels)], TREE, 4)
+    assert torch.isfinite(biases).all()
+    for genus in range(3):
+        children = weights[torch.from_numpy(TREE.parents[0] == genus)]
+        torch.testing.assert_close(children, children[:1].expand_as(children))
+    assert not torch.allclose(weights[0], weights[3])
 
 
 def test_products_leave_out_samples_without_a_label():

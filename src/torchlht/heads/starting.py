@@ -65,12 +65,16 @@ class Sums:
             below |= here
 
     def covariance(self) -> Tensor:
-        """(w, w) around the mean of each sample's deepest known class, without bias; zeros if no class has two samples."""
+        """(w, w) around the mean of each sample's deepest known class, without bias; around that of all if no class has two."""
         within, free = self.products.clone(), 0.0
         for count, total in zip(self.counts, self.totals, strict=True):
             within -= total.mT @ (total / count.clamp(min=1).unsqueeze(1))
             free += float((count - 1).clamp(min=0).sum())
-        return within / free if free else torch.zeros_like(within)
+        if free:
+            return within / free
+        count = torch.cat(self.counts).sum()
+        mean = torch.cat(self.totals).sum(dim=0) / count
+        return self.products / count - torch.outer(mean, mean)
 
     def cumulated(self, hierarchy: Hierarchy) -> Sums:
         """The same with each sample also at all ancestors of its class."""
@@ -103,7 +107,8 @@ def drawn(counts: Tensor, totals: Tensor, squares: Tensor, above: Tensor) -> Ten
     off = torch.where(some.unsqueeze(1), totals / n.unsqueeze(1) - above, 0.0)
     free = (counts - 1).clamp(min=0).sum()
     inside = (squares - (totals.square().sum(dim=1) / n).sum()).clamp(min=0) / (free.clamp(min=1) * width) * (free > 0)
-    between = ((off.square().sum(dim=1) / width - inside / n)[some]).mean().clamp(min=1e-12)
+    between = (off.square().sum(dim=1) / width - inside / n)[some].sum() / some.sum().clamp(min=1)
+    between = between.clamp(min=1e-12)
     return above + (between / (between + inside / n)).unsqueeze(1) * off
 
 
