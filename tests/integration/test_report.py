@@ -457,7 +457,7 @@ def test_gamma_starts_where_the_run_did_and_follows_its_history(tmp_path):
     np.testing.assert_allclose(thick[f"transition to {TREE.levels[1]}"], [1.0, 1.0, 2.0, 3.0, 4.0])
     thin = [line for line in figure.axes[0].lines if line.get_linewidth() == 0.6 and len(line.get_xdata()) > 2]
     assert sorted(len(line.get_xdata()) for line in thin) == [5, 5, 7, 7]
-    assert read_gamma(make_run(tmp_path / "c", "lht-paper")).start["family"] == 1.0  # the variant's own default
+    assert read_gamma(make_run(tmp_path / "c", "lht-paper")).start[TREE.levels[1]] == 1.0  # the variant's own default
     assert len(gamma_figure(runs[:1]).axes[0].lines) == 4  # two levels, the initial value, and a line through it
 
 
