@@ -420,7 +420,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             levels=",".join(levels) if levels else None,
             unknown=None if self.unknown is None else ",".join(self._unknown_names()),
             seed=self._seed(),
-            accelerator=self.device,
+            accelerator=str(self.device),
             test_share=0.0,
             test=False,
             track=False,

@@ -42,6 +42,7 @@ FORMS = {
     "minus one": blanked(-1),
     "NA": blanked(pd.NA),
     "spaces": blanked("  "),
+    "masks": np.ma.array(blanked("Puffin"), mask=[[not name for name in row] for row in ROWS]),
     "frame": pd.DataFrame(blanked(None)),
     "categories": pd.DataFrame(ROWS).astype("category"),
     "rows in an array": np.array([np.array(row, dtype=object) for row in ROWS] + [None], dtype=object)[:-1],
@@ -178,10 +179,13 @@ def test_weights_that_are_no_numbers_of_copies_have_a_mean_of_one() -> None:
     found = distinct(np.eye(3, dtype=np.float32), np.zeros((3, 1), dtype=np.int64), np.array([0.2, 0.4, 0.6]))
     assert found.weights is not None
     np.testing.assert_allclose(sorted(found.weights), [0.5, 1.0, 1.5])
+    large = distinct(np.eye(2, dtype=np.float32), np.zeros((2, 1), dtype=np.int64), np.array([1.7e308, 0.5]))
+    assert large.weights is not None
+    np.testing.assert_allclose(sorted(large.weights), [0, 2], atol=1e-12)
     assert distinct(np.eye(3, dtype=np.float32), np.zeros((3, 1), dtype=np.int64)).weights is None
 
 
-@pytest.mark.parametrize("wrong", [[1, -1], [1, np.nan], [1, np.inf], [0, 0]])
+@pytest.mark.parametrize("wrong", [[1, -1], [1, np.nan], [1, np.inf], [0, 0], [1e9, 1e9], [1.7e308, 1.7e308]])
 def test_weights_that_make_no_sense_are_refused(wrong: list[float]) -> None:
     with pytest.raises(DataError, match="sample_weight"):
         distinct(np.eye(2, dtype=np.float32), np.zeros((2, 1), dtype=np.int64), np.array(wrong, dtype=float))

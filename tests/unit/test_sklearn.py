@@ -233,6 +233,11 @@ def test_nothing_outside_changes() -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_a_device_is_a_name_or_torchs_own() -> None:
+    for device in ("cpu", "auto", torch.device("cpu")):
+        assert HierarchicalClassifier(**QUICK | {"epochs": 1}, device=device).fit(X, Y).predict(X).shape == Y.shape
+
+
 def test_the_random_state_decides() -> None:
     first, again, other = (HierarchicalClassifier(**QUICK | {"random_state": seed}).fit(X, Y) for seed in (0, 0, 1))
     a, b, c = (model.predict_proba(X_NEW)[2] for model in (first, again, other))

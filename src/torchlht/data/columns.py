@@ -103,6 +103,8 @@ def two_signs(y: Any) -> bool:
 def _as_lists(y: Any, where: str) -> tuple[list[list[Any]], list[np.dtype[Any]], tuple[str, ...] | None, bool]:
     """A list of labels and a dtype per column, the names of the columns, and whether there is no second dimension."""
     names = _column_names(y)
+    if isinstance(y, np.ma.MaskedArray):
+        y = np.where(np.ma.getmaskarray(y), "", y.data.astype(object))
     if isinstance(y, list | tuple) and any(_is_row(one) for one in y):
         return *_from_rows(y, where), names, False
     array = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)  # so that numbers beside blanks stay whole

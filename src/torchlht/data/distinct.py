@@ -14,6 +14,8 @@ from torchlht.errors import DataError
 
 Floats = NDArray[np.float64]
 AT_ONCE = 1024  # rows whose keys are computed at a time
+COPIES = 1000
+"""Most copies of a sample on average: an epoch shows them all."""
 
 
 class Distinct(NamedTuple):
@@ -58,8 +60,14 @@ def _counts(weights: Floats) -> Floats:
         raise DataError(f"sample_weight row {wrong}: {weights[wrong]}; weights are numbers from 0")
     if not weights.any():
         raise DataError("sample_weight: all weights are zero; at least one sample must count")
-    whole = bool((weights == np.round(weights)).all())
-    return weights if whole else weights / weights.mean()
+    if (weights != np.round(weights)).any():
+        part: Floats = weights / weights.max()  # the sum of large weights may be infinite
+        return part / float(part.mean())
+    with np.errstate(over="ignore"):
+        mean = float(weights.mean())
+    if mean > COPIES:
+        raise DataError(f"sample_weight: whole numbers are numbers of copies, and their mean is {mean:g}; divide them by it")
+    return weights
 
 
 def _equal(x: NDArray[Any], labels: NDArray[Any], i: int, j: int) -> bool:
