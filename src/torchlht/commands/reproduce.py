@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 
@@ -14,7 +14,9 @@ from torchlht.commands.base import command
 from torchlht.data.options import Options, Word
 from torchlht.errors import ConfigError
 from torchlht.lab.options import CompareArgs, ReproduceArgs
-from torchlht.lab.reproduction.experiments import Experiment, list_experiments
+
+if TYPE_CHECKING:
+    from torchlht.lab.reproduction.experiments import Experiment
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def shown(out: Path) -> Iterator[Table | str]:
 @command("reproduce list", "many runs")
 def run_list(args: ReproduceListArgs) -> None:
     """List every table and figure of the paper that can be reproduced."""
+    from torchlht.lab.reproduction.experiments import list_experiments
+
     found = list_experiments(args.pattern)
     if not found:
         raise ConfigError(f"no experiment matches {args.pattern!r}; lht reproduce list shows them all")
