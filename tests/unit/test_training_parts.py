@@ -333,10 +333,7 @@ def test_a_run_keeps_the_options_it_was_started_with_and_the_launch_if_there_is_
     args = options(seed=3)
     recipe = args.recipe(features=True, samples=100)
     kept = origin(args, recipe, None)
-    assert kept == {
-        "train": args.to_dict()
-        | {name: kept["train"][name] for name in ("epochs", "batch_size", "optimizer", "lr", "weight_decay")}
-    }
+    assert kept == {"train": args.to_dict() | {name: kept["train"][name] for name in SETTLED}}
     assert (kept["train"]["epochs"], kept["train"]["lr"]) == (recipe.epochs, recipe.lr), "filled in"
     assert origin(args, recipe, "job 1") == {**kept, "launch": "job 1"}
 

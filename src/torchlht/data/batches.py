@@ -336,7 +336,8 @@ class FeatureSet(Dataset[Batch]):
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The features (B, d) and labels (B, K) at these positions."""
-        return self.x[index], self.labels[index]
+        rows = torch.as_tensor(index, dtype=torch.int64)
+        return self.x.index_select(0, rows), self.labels.index_select(0, rows)
 
     def as_input(self, x: Tensor) -> Tensor:
         """The features themselves: a network takes them as they are."""
@@ -496,6 +497,9 @@ def epoch_batches(
 
 def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) -> Iterator[Batch]:
     """Load these batches in order; worker processes decode pictures on disk ahead."""
+    if isinstance(data, FeatureSet):
+        yield from map(data.__getitems__, batches)
+        return
     if isinstance(data, ImageSet) and data.streamed:
         data.plan(batches)
         workers = workers_for(lanes_of(len(data.shards)), workers)

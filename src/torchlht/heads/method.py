@@ -281,6 +281,9 @@ class Method(nn.Module):
         """Whether input dropout is possible: whether it has a neck."""
         return any(isinstance(module, InputNorm) for module in self.modules())
 
+    def reached(self, share: float) -> None:
+        """Take note of the share of training that is done. Training by `schedule=step` calls it before every step."""
+
     def scalars(self) -> dict[str, float]:
         """Quantities to record in the training history, such as γ of each transition."""
         return {}

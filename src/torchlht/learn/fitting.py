@@ -8,6 +8,7 @@ A batch is cut into parts (`--accumulate`), and each part into the shares of pro
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import time
@@ -31,6 +32,7 @@ from torchlht.files import replacing
 from torchlht.heads.method import Estimator
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Machine
+from torchlht.learn.narrow import Narrow, narrow_for
 from torchlht.learn.optimizers import SGD, AdamW
 from torchlht.learn.options import Recipe
 from torchlht.learn.steps import Averaged, Step, Target, begin_epoch
@@ -86,6 +88,7 @@ class Fitting:
         objective: network and loss.
         step: the same, as the machine has set it up.
         averaged: the averaged weights, if any.
+        narrow: the directions in which the first layer is trained, if not in all.
         history: a row per finished epoch.
         progress: progress of the current epoch.
     """
@@ -100,6 +103,7 @@ class Fitting:
     step: Any
     optimizer: Optimizer
     averaged: Averaged | None
+    narrow: Narrow | None = None
     history: History = field(default_factory=list)
     progress: Progress | None = None
 
@@ -141,7 +145,13 @@ def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: S
     """Run all epochs; with a run, write a checkpoint after each, and start from the last one."""
     if isinstance(model.method, Estimator):
         return fit_at_once(machine, recipe, run, model, sets, semi)
+    narrow = narrow_for(sets.network, sets.train, recipe.components)
+    if narrow:
+        val = sets.val and narrow.coordinates(sets.val)
+        sets = dataclasses.replace(sets, train=narrow.coordinates(sets.train), val=val)
+        narrow.enter(sets.network)
     now = set_up(machine, recipe, run, model, sets, semi)
+    now.narrow = narrow
     if run is not None and run.last.is_file():
         go_on(now, run)
     logger = make_logger(machine, recipe, run)
@@ -159,8 +169,11 @@ def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: S
                 log_row(logger, row)
             view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
             machine.barrier()
+    model.method.reached(1.0)
     if now.kept is not sets.network:
         sets.network.load_state_dict(now.kept.state_dict())
+    if narrow:
+        narrow.leave(sets.network)
     return now.history
 
 
@@ -212,9 +225,7 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
     machine, recipe = now.machine, now.recipe
     started = time.monotonic()
     progress = now.progress = now.progress or begin(now, epoch, view)
-    factor = (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
-    for group in now.optimizer.param_groups:
-        group["lr"] = group["start_lr"] * factor
+    slow_down(now, epoch / recipe.epochs)
     now.sets.train.set_epoch(recipe.seed, epoch)
     now.step.train()
     batches = now.batches(epoch)
@@ -224,6 +235,10 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
     restore_generators(machine, progress.generators)  # after the loader has drawn from them
     before, begun, left = progress.seconds, time.monotonic(), batches[progress.steps :]
     for i, shares in enumerate(steps, start=progress.steps + 1):
+        if recipe.schedule == "step":
+            share = (epoch + (i - 1) / len(batches)) / recipe.epochs
+            slow_down(now, share)
+            now.model.method.reached(share)
         take_step(now, progress, [rows for _, rows in shares], stream)
         view.step(epoch + 1)
         if now.run and recipe.checkpoint_every and i % recipe.checkpoint_every == 0 and i < len(batches):
@@ -245,6 +260,12 @@ def train_epoch(now: Fitting, epoch: int, view: console.EpochView) -> dict[str, 
         "seconds": before + ended - started,
         **progress.found,
     }
+
+
+def slow_down(now: Fitting, share: float) -> None:
+    """Set the learning rates after this share of training: they fall along a cosine."""
+    for group in now.optimizer.param_groups:
+        group["lr"] = group["start_lr"] * (1 + math.cos(math.pi * share)) / 2
 
 
 def check_finite(name: str, value: Tensor | None, now: Fitting) -> None:
@@ -371,7 +392,8 @@ def keep_epoch(now: Fitting, run: Run) -> None:
         return
     if now.recipe.best and best_epoch(now.history) == len(now.history):
         with replacing(run.best) as beside:
-            save_file({n: v.detach().cpu().contiguous() for n, v in now.kept.state_dict().items()}, beside)
+            kept = now.narrow.left(now.kept) if now.narrow else now.kept
+            save_file({n: v.detach().cpu().contiguous() for n, v in kept.state_dict().items()}, beside)
     save_checkpoint(run.last, now.sets.network, now.optimizer, Checkpoint(now.history, more=more_state(now)))
     run.write_history(now.history)
 

@@ -64,7 +64,8 @@ def learn(args: TrainArgs, given: Given, machine: Alone) -> tuple[Model, History
             raise DataError("y: too few samples to set any aside for validation; pass a larger `val`, or 0")
         given = given._replace(samples=with_split(given.samples, held, "val"))
     samples = given.samples
-    model, recipe = build(args, samples), args.recipe(features=True, samples=given.shown())
+    model = build(args, samples)
+    recipe = args.recipe(features=True, samples=given.shown(), width=model.method.in_features)
     taught = taught_samples(args, samples, model)
     semi, train = make_semi(args, recipe, samples, model, taught), given.part(taught)
     history = fit(machine, recipe, None, model, Sets(model, train, None, train, 0), semi)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from torchlht.answer.finding import check_folder
 from torchlht.data.options import DataArgs, Door, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
-from torchlht.doors import Count, Decay, NotNegative, Parallel, Positive, Seed, Share, Side, Workers
+from torchlht.doors import Count, Decay, Many, NotNegative, Parallel, Positive, Seed, Share, Side, Workers
 from torchlht.errors import ConfigError
 from torchlht.heads.declared import check_method
-from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, SemiName, Stream
+from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, Schedule, SemiName, Stream
 
 if TYPE_CHECKING:
     from torchlht.data.pictures import Picture
@@ -114,9 +114,10 @@ class FitArgs(Options):
     ema: Decay = 0.0
     """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
     epochs: Count | None = None
-    """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100."""
+    """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100;
+    with `schedule=step` 190 steps of 256 samples, at least 8."""
     batch_size: Count | None = None
-    """Samples per step, over all processes; by default 128 for features, 64 for pictures."""
+    """Samples per step, over all processes; by default 64 for pictures, 128 for features, or 256 with `schedule=step`."""
     accumulate: Count = 1
     """Forward passes per step, each over a part of the batch, to save memory. BatchNorm sees one part at a time."""
     checkpoint_every: Count | None = None
@@ -124,7 +125,14 @@ class FitArgs(Options):
     optimizer: OptimizerName | None = None
     """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
     lr: Positive | None = None
-    """Initial learning rate of the head, which falls to zero along a cosine; by default 0.05 with SGD, 0.001 with AdamW."""
+    """Initial learning rate of the head, which falls to zero along a cosine; by default 0.05 with SGD, or 0.2 with
+    `schedule=step`; 0.001 with AdamW."""
+    schedule: Schedule | None = None
+    """Whether the learning rate falls after each epoch, or with each step: then transitions of lht learn in the last part only.
+    By default `step` for at least 2,560 samples with more than 384 features, without --semi."""
+    components: Many | None = None
+    """Train the first layer on this many principal components of wider features, 0 for the features themselves; by default 384
+    with `schedule=step`. The weights that are kept are those of the features."""
     backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
     weight_decay: NotNegative | None = None
@@ -148,6 +156,8 @@ class Recipe(FitArgs):
     lr: Positive = field()
     backbone_lr: NotNegative = field()
     weight_decay: NotNegative = field()
+    schedule: Schedule = field()
+    components: Many = field()
     seed: Seed
     best: bool
     compile: bool
@@ -174,7 +184,10 @@ class MachineArgs(Options):
     random order; `auto` does so for shards at an address or of more than 8 GiB."""
 
 
-SETTLED = ("epochs", "batch_size", "optimizer", "lr", "weight_decay")  # what config.yaml keeps as the recipe has filled it in
+SETTLED = ("epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule", "components")
+"""What config.yaml keeps as the recipe has filled it in."""
+BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0}  # what a run did that does not record them
+MANY, COMPONENTS = 2560, 384  # samples from which steps may be larger, and how many components their first layer is trained on
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them
 
 
@@ -224,19 +237,24 @@ class TrainArgs(RunArgs, DataArgs):
     quiet: bool = False
     """Show no progress, only the result."""
 
-    def recipe(self, *, features: bool, samples: int, pretrained: bool = False) -> Recipe:
+    def recipe(self, *, features: bool, samples: int, width: int = 0, pretrained: bool = False) -> Recipe:
         """The recipe with every open value filled in.
 
         Args:
             features: whether it trains on features instead of pictures.
             samples: how many training samples there are.
+            width: how wide the features are.
             pretrained: whether the backbone is pretrained and should change slowly.
         """
         optimizer = self.optimizer or ("sgd" if features else "adamw")
         decay = 5e-4 if optimizer == "sgd" else 0.05
-        batch_size = self.batch_size or (128 if features else 64)
-        enough = min(max(math.ceil(500 * batch_size / samples), 10), 100)
-        lr = (0.05 if optimizer == "sgd" else 0.001) if self.lr is None else self.lr
+        quick = features and samples >= MANY and width > COMPONENTS and self.semi == "none" and self.preset == "default"
+        schedule = self.schedule or ("step" if quick else "epoch")
+        quick = quick and schedule == "step"
+        batch_size = self.batch_size or ((256 if quick else 128) if features else 64)
+        steps, least = (190 * 256, 8) if quick else (500 * batch_size, 10)
+        enough = min(max(math.ceil(steps / samples), least), 100)
+        lr = ((0.2 if quick else 0.05) if optimizer == "sgd" else 0.001) if self.lr is None else self.lr
         filled_in: dict[str, Any] = {
             "epochs": self.epochs or (enough if features else 30),
             "batch_size": batch_size,
@@ -244,6 +262,8 @@ class TrainArgs(RunArgs, DataArgs):
             "lr": lr,
             "backbone_lr": lr * (0.1 if pretrained else 1.0) if self.backbone_lr is None else self.backbone_lr,
             "weight_decay": decay if self.weight_decay is None else self.weight_decay,
+            "schedule": schedule,
+            "components": (COMPONENTS if quick else 0) if self.components is None else self.components,
             "best": self.select == "best",
         }
         same = {f.name: getattr(self, f.name) for f in dataclasses.fields(Recipe) if f.name not in filled_in}

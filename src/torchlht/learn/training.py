@@ -51,7 +51,7 @@ from torchlht.learn.building import build, make_semi, taught_samples
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import header
 from torchlht.learn.launching import check_compiler, find_machine, launch_id
-from torchlht.learn.options import HERE, SETTLED, Recipe, TrainArgs, pairs
+from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
 from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs, with_data
 from torchlht.measure.outcomes import Recorder
 
@@ -81,7 +81,8 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     if args.compile:
         check_compiler(machine.device)
     features, samples = args.freeze or model.preprocess is None, len(prepared.samples.index("train"))
-    recipe = args.recipe(features=features, samples=samples, pretrained=model.backbone.pretrained)
+    width, pretrained = model.method.in_features, model.backbone.pretrained
+    recipe = args.recipe(features=features, samples=samples, width=width, pretrained=pretrained)
     taught = taught_samples(args, prepared.samples, model)
     semi = make_semi(args, recipe, prepared.samples, model, taught)
     said = header(prepared.samples, len(prepared.problems), model, recipe, machine.device, run.path, freeze=args.freeze)
@@ -192,6 +193,7 @@ def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
 def own_options(config: dict[str, Any], args: TrainArgs | None = None) -> TrainArgs:
     """The options a run was started with, from its config; those of its method that came later are what they were before."""
     args = args or TrainArgs.from_dict(config["train"])
+    args = dataclasses.replace(args, **{name: value for name, value in BEFORE.items() if name not in config["train"]})
     return dataclasses.replace(args, option=(*later_options(config), *args.option))
 
 

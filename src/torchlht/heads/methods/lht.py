@@ -25,12 +25,13 @@ from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction, confusion, drift, masked_cross_entropy
 from torchlht.heads.starting import discriminant
 from torchlht.heads.transition.core import widened, without_autocast
-from torchlht.heads.transition.networks import TransitionNetwork, create_transition, gamma_for
+from torchlht.heads.transition.networks import LowRank, TransitionNetwork, create_transition, gamma_for
 from torchlht.heads.transition.truncated import Columns
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Confusion, Features, Form, Reduction, Start, TransitionName
 
 HELD = 10.0  # default weight of the drift from the tree; chosen in benchmarks/small_trees.md
+LATE = 0.625  # the share of training after which transitions learn; as good as from the start (benchmarks/peers.md)
 STRONG = 3.0  # from this γ₀ on; a weaker prior is meant to be left
 MANY = 1000  # from this many finest classes on, the classifier starts from class means; benchmarks/ten_thousand.md
 LOOKED = 2**14  # samples that the neck's statistics are taken from at the start
@@ -160,6 +161,12 @@ class LHTHead(Method):
             self.classifier.weight.copy_(weight)
             self.classifier.bias.copy_(bias if self.classifier.log_scale is None else torch.zeros_like(bias))
         self.neck.train(training)
+
+    def reached(self, share: float) -> None:
+        """Transitions that are held near the tree learn late. Until then the classifier learns from the tree itself."""
+        for step in self.steps:
+            if isinstance(step, LowRank):
+                step.held = self.prior_weight > 0 and share < LATE
 
     def scalars(self) -> dict[str, float]:
         """γ of each transition, by the level it leads to."""

@@ -135,6 +135,35 @@ class TreeTransition(Transition):
         return matrix
 
 
+@dataclass(frozen=True)
+class SoftenedTransition(Transition):
+    """T = column softmax of γ S, the same for every sample: what a low-rank transition starts near. Linear in the classes."""
+
+    parents: Tensor  # (C_{k-1},)
+    size: int
+    gamma: Tensor
+
+    def propagate(self, log_p: Tensor) -> Tensor:
+        """log p at the next coarser level, (B, C_k): log e + log(1 + (exp γ - 1) Σ p) over children, with e off the tree."""
+        with without_autocast(log_p):
+            return self._off() + torch.log1p(torch.expm1(self.gamma) * sum_children(log_p, self.parents, self.size).exp())
+
+    def _off(self) -> Tensor:
+        """log e, of an entry off the tree."""
+        return -torch.log(self.size - 1 + self.gamma.exp())
+
+    def log_matrix(self) -> Tensor:
+        """log T: (1, C_k, C_{k-1})."""
+        matrix = self._off().expand(1, self.size, len(self.parents)).clone()
+        matrix[0, self.parents, torch.arange(len(self.parents), device=self.parents.device)] += self.gamma
+        return matrix
+
+    def drift(self, gamma: float) -> Tensor:
+        """See `Transition.drift`: here it is the same for every sample and column."""
+        t = 1 / (1 + (self.size - 1) * math.exp(-gamma))
+        return math.log(t) - (1 - t) * gamma - self._off() - t * self.gamma
+
+
 # ---- low rank ------------------------------------------------------------------------------------------------------
 
 

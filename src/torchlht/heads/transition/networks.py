@@ -9,7 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from torchlht.errors import ConfigError, suggestion
-from torchlht.heads.transition.core import DenseTransition, LowRankTransition, Prior, Transition, TreeTransition, widened
+from torchlht.heads.transition.core import (
+    DenseTransition,
+    LowRankTransition,
+    Prior,
+    SoftenedTransition,
+    Transition,
+    TreeTransition,
+    widened,
+)
 from torchlht.heads.transition.tiled import TiledTransition
 from torchlht.heads.transition.truncated import USUAL, Columns, TruncatedTransition
 from torchlht.hierarchy.tree import Hierarchy
@@ -105,6 +113,9 @@ class LowRank(TransitionNetwork):
     The paper adds a scalar β to all of A. It is left out here: a constant in every row of a column cancels in the softmax, so
     its gradient is exactly zero. With γ = 1 a column starts with only e/(e + C_k - 1) on the true parent (0.07 for 38
     families); `gamma_for` starts it at 0.92 or more.
+
+    Attributes:
+        held: in training, leave out Q Lᵀ.
     """
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
@@ -118,6 +129,7 @@ class LowRank(TransitionNetwork):
         if self.form == "truncated" and self.down:
             raise ConfigError("the tree does not tell how a coarse class divides; truncated goes from fine to coarse only")
         self.edges = Prior.of(*self.pairs(), self.columns)
+        self.held = False
         self._left_out: Tensor | None = None  # over batches: sum of means, maximum, count
 
     @property
@@ -129,6 +141,8 @@ class LowRank(TransitionNetwork):
 
     def forward(self, features: Tensor) -> Transition:
         """(B, d) features to one transition per sample."""
+        if self.held and self.training:
+            return self.softened()
         batch, prior = features.shape[0], self.placed(features.device)
         left = None if self.chosen == "truncated" else widened(self.left(features)).view(batch, self.columns, self.rank)
         right = widened(self.right(features)).view(batch, self.rows, self.rank)
@@ -137,6 +151,11 @@ class LowRank(TransitionNetwork):
         if self.chosen == "tiled":
             return TiledTransition(left, right, self.gamma, prior, self.confused and self.training)
         return LowRankTransition(left, right, self.gamma, prior)
+
+    def softened(self) -> Transition:
+        """The column softmax of γ S alone. The other weights get a gradient of zero, as processes wait for one."""
+        nothing = torch.stack([p.sum() for p in self.parameters() if p is not self.gamma]).sum() * 0
+        return SoftenedTransition(self.parents, self.rows, self.gamma + nothing)
 
     def placed(self, device: torch.device) -> Prior:
         """The prior on a device."""

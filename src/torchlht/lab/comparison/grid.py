@@ -85,7 +85,8 @@ def compare_there(args: CompareArgs) -> Comparison:
     write_yaml(args.out / SETTINGS, args.settings())
     if args.freeze:
         warm_features(first, prepared.samples)
-    lr = first.recipe(features=features, samples=len(prepared.samples.index("train"))).lr
+    width = 0 if prepared.samples.features is None else prepared.samples.features.shape[1]
+    lr = first.recipe(features=features, samples=len(prepared.samples.index("train")), width=width).lr
     trials: list[Trial] = []
     grid = cells(args, contenders)
     trial_cells = list(tuning_cells(args, contenders, lr)) if args.tune else []

@@ -1,0 +1,123 @@
+"""Training on principal components, transitions that learn late, and the recipe that asks for both."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from torchlht import Hierarchy, create_method
+from torchlht.answer.backbones import create_backbone
+from torchlht.answer.model import Model
+from torchlht.data.batches import FeatureSet
+from torchlht.heads.transition.core import SoftenedTransition, propagate
+from torchlht.learn.alone import Alone
+from torchlht.learn.fitting import Sets, fit
+from torchlht.learn.narrow import Narrow, narrow_for
+from torchlht.learn.options import TrainArgs
+
+TREE = Hierarchy.from_parents([[0, 0, 1, 1, 2, 2], [0, 0, 1]])
+
+
+def samples(count: int = 200, width: int = 24) -> FeatureSet:
+    """Features with a few strong directions, and labels that depend on them."""
+    rng = np.random.default_rng(0)
+    inner = rng.normal(size=(count, 6))
+    x = inner @ rng.normal(size=(6, width)) + 0.1 * rng.normal(size=(count, width)) + 3
+    fine = torch.from_numpy(inner.argmax(axis=1))
+    labels = torch.stack([fine, torch.from_numpy(TREE.ancestors(1))[fine], torch.from_numpy(TREE.ancestors(2))[fine]], dim=1)
+    return FeatureSet(torch.from_numpy(x).float(), labels)
+
+
+def test_a_layer_on_components_is_written_back_as_the_same_layer_on_features() -> None:
+    data, method = samples(), create_method("lht", 24, TREE, width=12).eval()
+    names = {name: value.shape for name, value in method.state_dict().items()}
+    narrow = narrow_for(method, data, 6)
+    assert narrow is not None
+    narrow.enter(method)
+    coordinates = narrow.coordinates(data)
+    inside = method(coordinates.x).log_probs
+    outside = narrow.left(method)(data.x).log_probs
+    narrow.leave(method)
+    for a, b, c in zip(inside, outside, method(data.x).log_probs, strict=True):
+        torch.testing.assert_close(b, a, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(c, b)
+    assert {name: value.shape for name, value in method.state_dict().items()} == names
+
+
+def test_directions_are_the_leading_ones_and_coordinates_vary_around_one() -> None:
+    data = samples()
+    coordinates = Narrow.of(data.x, 6).coordinates(data).x
+    torch.testing.assert_close(coordinates.mean(dim=0), torch.zeros(6), atol=1e-4, rtol=0)
+    torch.testing.assert_close(coordinates.square().mean(), torch.ones(()), atol=1e-3, rtol=0)
+    standard = (data.x - data.x.mean(dim=0)) / data.x.std(dim=0, correction=0)
+    best = torch.linalg.svd(standard.double())[2][:6].T
+    span = torch.linalg.qr(Narrow.of(data.x, 6).directions.double()).Q
+    torch.testing.assert_close(span @ span.T, best @ best.T, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("count", "options"), [(0, {}), (24, {}), (6, {"input_dropout": 0.5})])
+def test_features_that_are_not_wider_or_are_dropped_are_trained_as_they_are(count: int, options: dict[str, float]) -> None:
+    assert narrow_for(create_method("marginal", 24, TREE, width=12, **options), samples(), count) is None
+
+
+def test_training_on_components_learns_and_leaves_a_model_of_features() -> None:
+    data = samples()
+    torch.manual_seed(0)
+    model = Model(
+        create_backbone("none", in_features=24), create_method("lht", 24, TREE, width=12), options={}, preprocess=None
+    )
+    args = TrainArgs("x", quiet=True, track=False, schedule="step", components=6, epochs=30, batch_size=50, lr=0.1)
+    fit(Alone(), args.recipe(features=True, samples=200), None, model, Sets(model, data, None, data, 0), None)
+    assert model.method.in_features == 24
+    assert not any(step.held for step in model.method.steps)
+    right = (model.eval()(data.x).chosen() == data.labels).double().mean(dim=0)
+    assert right.min() > 0.85
+
+
+def test_the_softened_tree_against_its_matrix_in_float64() -> None:
+    parents, gamma = torch.tensor([0, 0, 1, 2, 2]), torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
+    log_p = torch.log_softmax(torch.randn(4, 5, dtype=torch.float64), dim=1)
+    matrix = torch.zeros(3, 5, dtype=torch.float64)
+    matrix[parents, torch.arange(5)] = 1
+    log_t = torch.log_softmax(gamma * matrix, dim=0)
+    start = torch.log_softmax(6.0 * matrix, dim=0)
+    found = SoftenedTransition(parents, 3, gamma)
+    torch.testing.assert_close(found.log_matrix()[0], log_t)
+    torch.testing.assert_close(found.propagate(log_p), propagate(log_p, log_t.unsqueeze(0)))
+    torch.testing.assert_close(found.drift(6.0), (start.exp() * (start - log_t)).sum(dim=0).mean())
+
+
+def test_transitions_learn_late_and_every_weight_has_a_gradient_before() -> None:
+    method, data = create_method("lht", 24, TREE, width=12), samples()
+    method.reached(0.0)
+    method.loss(method(data.x), data.labels).backward()
+    for step in method.steps:
+        assert isinstance(step(torch.zeros(2, 12)), SoftenedTransition)
+        assert all(p.grad is not None for p in step.parameters())
+        assert not step.left.weight.grad.any()
+        assert step.gamma.grad != 0
+    twin = copy.deepcopy(method)
+    twin.reached(1.0)
+    assert not isinstance(twin.steps[0](torch.zeros(2, 12)), SoftenedTransition)
+    free = create_method("lht", 24, TREE, width=12, gamma=1.0)  # a weak prior is meant to be left
+    free.reached(0.0)
+    assert not free.steps[0].held
+
+
+def test_wide_features_of_many_samples_have_a_recipe_of_their_own() -> None:
+    wide, few, semi, paper = (
+        args.recipe(features=True, samples=count, width=1280)
+        for args, count in (
+            (TrainArgs("x"), 5994),
+            (TrainArgs("x"), 2000),
+            (TrainArgs("x", semi="both"), 5994),
+            (TrainArgs("x", preset="paper"), 5994),
+        )
+    )
+    assert (wide.schedule, wide.components) == ("step", 384)
+    for recipe in (few, semi, paper, TrainArgs("x").recipe(features=True, samples=5994, width=384)):
+        assert (recipe.schedule, recipe.components) == ("epoch", 0)
+    assert TrainArgs("x", components=0, epochs=3).recipe(features=True, samples=5994, width=1280).epochs == 3
