@@ -36,6 +36,7 @@ from torchlht.learn import launching, training
 from torchlht.learn.alone import Alone
 from torchlht.learn.building import backbone_name, build, make_semi, taught_samples
 from torchlht.learn.fitting import best_epoch, make_optimizer
+from torchlht.learn.options import SETTLED
 from torchlht.learn.semi.propagation import with_ancestors
 from torchlht.learn.training import open_run, origin, own_options, prepare
 from torchlht.measure.evaluation import as_measured, run_inputs
