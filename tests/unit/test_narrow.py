@@ -107,17 +107,17 @@ def test_transitions_learn_late_and_every_weight_has_a_gradient_before() -> None
     assert not free.steps[0].held
 
 
-def test_wide_features_of_many_samples_have_a_recipe_of_their_own() -> None:
-    wide, few, semi, paper = (
+def test_the_quick_recipe_is_for_wide_features_of_many_samples() -> None:
+    wide, few, semi, usual = (
         args.recipe(features=True, samples=count, width=1280)
         for args, count in (
+            (TrainArgs("x", schedule="step"), 5994),
+            (TrainArgs("x", schedule="step"), 2000),
+            (TrainArgs("x", schedule="step", semi="both"), 5994),
             (TrainArgs("x"), 5994),
-            (TrainArgs("x"), 2000),
-            (TrainArgs("x", semi="both"), 5994),
-            (TrainArgs("x", preset="paper"), 5994),
         )
     )
-    assert (wide.schedule, wide.components) == ("step", 384)
-    for recipe in (few, semi, paper, TrainArgs("x").recipe(features=True, samples=5994, width=384)):
-        assert (recipe.schedule, recipe.components) == ("epoch", 0)
-    assert TrainArgs("x", components=0, epochs=3).recipe(features=True, samples=5994, width=1280).epochs == 3
+    assert (wide.components, wide.batch_size, wide.lr, wide.epochs) == (384, 256, 0.2, 9)
+    for recipe in (few, semi, usual):
+        assert (recipe.components, recipe.batch_size, recipe.lr) == (0, 128, 0.05)
+    assert (wide.schedule, usual.schedule) == ("step", "epoch")

@@ -2,7 +2,7 @@
 
 A step of SGD is the same in any orthogonal basis. So the first layer is trained on the coordinates of the standardised
 features in the span of their leading components, and written back as the layer on the features themselves. The directions that
-are left out vary little; without them species were 2 points better with few labels (`benchmarks/peers.md`).
+are left out vary little (`benchmarks/peers.md`).
 """
 
 from __future__ import annotations

@@ -129,10 +129,11 @@ class FitArgs(Options):
     `schedule=step`; 0.001 with AdamW."""
     schedule: Schedule | None = None
     """Whether the learning rate falls after each epoch, or with each step: then transitions of lht learn in the last part only.
-    By default `step` for at least 2,560 samples with more than 384 features, without --semi."""
+    With `step`, features wider than 384 of at least 2,560 samples train two to three times as fast, without --semi; on birds
+    family was a point worse for it with few species labels, and species half a point with all (`benchmarks/peers.md`)."""
     components: Many | None = None
-    """Train the first layer on this many principal components of wider features, 0 for the features themselves; by default 384
-    with `schedule=step`. The weights that are kept are those of the features."""
+    """Train the first layer on this many principal components of wider features, 0 for the features themselves, the default
+    unless `schedule=step` is quick: then 384. The weights that are kept are those of the features."""
     backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
     weight_decay: NotNegative | None = None
@@ -248,9 +249,8 @@ class TrainArgs(RunArgs, DataArgs):
         """
         optimizer = self.optimizer or ("sgd" if features else "adamw")
         decay = 5e-4 if optimizer == "sgd" else 0.05
-        quick = features and samples >= MANY and width > COMPONENTS and self.semi == "none" and self.preset == "default"
-        schedule = self.schedule or ("step" if quick else "epoch")
-        quick = quick and schedule == "step"
+        schedule = self.schedule or "epoch"
+        quick = schedule == "step" and features and samples >= MANY and width > COMPONENTS and self.semi == "none"
         batch_size = self.batch_size or ((256 if quick else 128) if features else 64)
         steps, least = (190 * 256, 8) if quick else (500 * batch_size, 10)
         enough = min(max(math.ceil(steps / samples), least), 100)
