@@ -101,6 +101,9 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         lr: initial learning rate.
         weight_decay: weight decay.
         input_dropout: share of the features dropped in training.
+        quick: train many samples of wide features in a quarter of the time: larger steps, and a first layer on principal
+            components. On birds with few species labels that is a point better at species and a point worse at family.
+            False trains as `lht train` does; so do `epochs`, `batch_size`, `lr` or `weight_decay` of your own.
         options: any other option of training or of the method, such as {"gamma": 2.0, "ema": 0.99}.
         random_state: seed of everything random. With the same one, the order of rows does not matter.
         n_jobs: threads to compute with; None leaves them as they are, -1 takes all cores.
@@ -139,6 +142,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         lr: float | None = None,
         weight_decay: float | None = None,
         input_dropout: float | None = None,
+        quick: bool = True,
         options: Mapping[str, Any] | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -156,6 +160,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.lr = lr
         self.weight_decay = weight_decay
         self.input_dropout = input_dropout
+        self.quick = quick
         self.options = options
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -199,7 +204,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.unknown is None:
             refuse_placeholders(given.samples)
         with self._computing(args.seed):
-            self.model_, self.history_, recipe = learn(args, given, self._machine())
+            self.model_, self.history_, recipe = learn(args, given, self._machine(), quick=self.quick)
         self._be_fitted(args, recipe, [column.dtype for column in columns.columns])
         return self
 

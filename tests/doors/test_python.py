@@ -67,7 +67,7 @@ CALLS: dict[str, Callable[[], Any]] = {
         ("lht", 3, None), ("lht", 3, "tree.csv"), (None, 3, TREE), ("foo", 3, TREE), (3, 3, TREE),
     ]},
     **{f"option {o!r}": lambda o=o: create_method("lht", 3, TREE, **o) for o in [
-        {"gamma": "x"}, {"gamma": None}, {"gamma": nan}, {"rank": 0}, {"rank": 1.5}, {"rank": 10**9}, {"foo": 1},
+        {"gamma": "x"}, {"rank": None}, {"gamma": nan}, {"rank": 0}, {"rank": 1.5}, {"rank": 10**9}, {"foo": 1},
         {"transition": "x"}, {"transition": None}, {"bias": "no"}, {"input_dropout": 2}, {"cosine": "x"}, {"width": -1},
     ]},
     **{f"features {x!r}"[:60]: lambda x=x: HEAD(x) for x in [

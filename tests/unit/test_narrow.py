@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from torchlht import Hierarchy, create_method
+from torchlht import Hierarchy, create_method, train
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.data.batches import FeatureSet
 from torchlht.heads.transition.core import SoftenedTransition, propagate
+from torchlht.learn import fitting
 from torchlht.learn.alone import Alone
 from torchlht.learn.fitting import Sets, fit
 from torchlht.learn.narrow import Narrow, narrow_for
@@ -121,3 +125,41 @@ def test_the_quick_recipe_is_for_wide_features_of_many_samples() -> None:
     for recipe in (few, semi, usual):
         assert (recipe.components, recipe.batch_size, recipe.lr) == (0, 128, 0.05)
     assert (wide.schedule, usual.schedule) == ("step", "epoch")
+
+
+def test_what_was_asked_for_is_not_made_quicker() -> None:
+    assert TrainArgs("x").quickened(5994, 1280).schedule == "step"
+    for asked, samples_, width in (
+        (TrainArgs("x", epochs=5), 5994, 1280),
+        (TrainArgs("x", lr=0.1), 5994, 1280),
+        (TrainArgs("x", semi="both"), 5994, 1280),
+        (TrainArgs("x"), 2000, 1280),
+        (TrainArgs("x"), 5994, 256),
+    ):
+        assert asked.quickened(samples_, width) is asked
+
+
+@pytest.mark.parametrize(("where", "every"), [("keep_epoch", None), ("keep_step", 2)])
+def test_a_killed_run_on_components_ends_with_the_same_weights(
+    where: str, every: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = samples()
+    np.savez(tmp_path / "x.npz", x=data.x.numpy(), y=data.labels.numpy(), train=np.arange(len(data)) % 5 > 0)
+    how = {"schedule": "step", "components": 6, "epochs": 3, "batch_size": 32, "quiet": True, "track": False, "select": "best"}
+    whole = train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / "whole", **how))
+    keep, kept = getattr(fitting, where), []
+
+    def killed(*now: Any) -> None:
+        keep(*now)
+        kept.append(1)
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting, where, killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / "cut", checkpoint_every=every, **how))
+    again = train(TrainArgs(resume=tmp_path / "cut", quiet=True))
+    a, b = (load_file(run / "model.safetensors") for run in (whole, again))
+    assert a["method.neck.layers.1.weight"].shape[1] == 24
+    assert all(torch.equal(a[name], b[name]) for name in a)

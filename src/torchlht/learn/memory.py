@@ -56,8 +56,15 @@ def given_samples(x: NDArray[np.float32], labels: Ints, tree: Hierarchy, weights
     return Given(Samples("y", tree, keys, labels[found.rows], split, features=x[found.rows]), found.weights)
 
 
-def learn(args: TrainArgs, given: Given, machine: Alone) -> tuple[Model, History, Recipe]:
-    """Build a model and train it; with `val`, set samples aside and calibrate it. The caller seeds torch."""
+def learn(args: TrainArgs, given: Given, machine: Alone, *, quick: bool = False) -> tuple[Model, History, Recipe]:
+    """Build a model and train it; with `val`, set samples aside and calibrate it. The caller seeds torch.
+
+    Args:
+        args: the options.
+        given: the samples.
+        machine: where to compute.
+        quick: whether to train by `schedule=step` where that is quick and the options leave it open.
+    """
     if args.val:
         held = choose_share(given.samples, given.samples.index("train"), args.val, seed=args.seed, purpose="val")
         if not len(held):
@@ -65,7 +72,9 @@ def learn(args: TrainArgs, given: Given, machine: Alone) -> tuple[Model, History
         given = given._replace(samples=with_split(given.samples, held, "val"))
     samples = given.samples
     model = build(args, samples)
-    recipe = args.recipe(features=True, samples=given.shown(), width=model.method.in_features)
+    seen = given.shown(), model.method.in_features
+    args = args.quickened(*seen) if quick else args
+    recipe = args.recipe(features=True, samples=seen[0], width=seen[1])
     taught = taught_samples(args, samples, model)
     semi, train = make_semi(args, recipe, samples, model, taught), given.part(taught)
     history = fit(machine, recipe, None, model, Sets(model, train, None, train, 0), semi)

@@ -238,6 +238,15 @@ class TrainArgs(RunArgs, DataArgs):
     quiet: bool = False
     """Show no progress, only the result."""
 
+    def quickened(self, samples: int, width: int) -> Self:
+        """The same with `schedule=step` where that is quick and was left open: on many samples of wide features."""
+        able = samples >= MANY and width > COMPONENTS and self.semi == "none" and not self.mentioned()
+        return dataclasses.replace(self, schedule="step") if able else self
+
+    def mentioned(self) -> bool:
+        """Whether a value that the quick recipe would choose was chosen already."""
+        return any(getattr(self, name) is not None for name in SETTLED)
+
     def recipe(self, *, features: bool, samples: int, width: int = 0, pretrained: bool = False) -> Recipe:
         """The recipe with every open value filled in.
 

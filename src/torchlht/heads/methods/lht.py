@@ -31,7 +31,7 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Confusion, Features, Form, Reduction, Start, TransitionName
 
 HELD = 10.0  # default weight of the drift from the tree; chosen in benchmarks/small_trees.md
-LATE = 0.625  # with `schedule=step`, the share of training after which transitions learn; see benchmarks/peers.md
+LATE = 0.85  # with `schedule=step`, the share of training after which transitions learn; see benchmarks/peers.md
 STRONG = 3.0  # from this γ₀ on; a weaker prior is meant to be left
 MANY = 1000  # from this many finest classes on, the classifier starts from class means; benchmarks/ten_thousand.md
 LOOKED = 2**14  # samples that the neck's statistics are taken from at the start
