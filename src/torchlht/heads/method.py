@@ -284,6 +284,10 @@ class Method(nn.Module):
     def reached(self, share: float) -> None:
         """Take note of the share of training that is done. Training by `schedule=step` calls it before every step."""
 
+    def idle(self) -> list[nn.Parameter]:
+        """Weights that do not learn now, so that the optimizer leaves them alone, decay included. By default none."""
+        return []
+
     def scalars(self) -> dict[str, float]:
         """Quantities to record in the training history, such as γ of each transition."""
         return {}

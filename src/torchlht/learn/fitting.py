@@ -319,6 +319,8 @@ def take_step(now: Fitting, progress: Progress, shares: Sequence[list[int]], str
         progress.loss += loss.detach()
         progress.hits += hits
     now.objective.tally = None
+    for weight in now.model.method.idle():
+        weight.grad = None
     if now.recipe.clip:
         norm = machine.clip_gradients(now.step, now.optimizer, max_norm=now.recipe.clip, error_if_nonfinite=False)
         if not scales_loss(machine):  # a scaler skips such a step, and scales less

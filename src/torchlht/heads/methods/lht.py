@@ -168,6 +168,10 @@ class LHTHead(Method):
             if isinstance(step, LowRank):
                 step.held = self.prior_weight > 0 and share < LATE
 
+    def idle(self) -> list[nn.Parameter]:
+        """Weights of transitions that are held."""
+        return [p for step in self.steps if isinstance(step, LowRank) for p in step.idle()]
+
     def scalars(self) -> dict[str, float]:
         """γ of each transition, by the level it leads to."""
         found: dict[str, float] = {}

@@ -146,7 +146,8 @@ class SoftenedTransition(Transition):
     def propagate(self, log_p: Tensor) -> Tensor:
         """log p at the next coarser level, (B, C_k): log e + log(1 + (exp γ - 1) Σ p) over children, with e off the tree."""
         with without_autocast(log_p):
-            return self._off() + torch.log1p(torch.expm1(self.gamma) * sum_children(log_p, self.parents, self.size).exp())
+            sums = log_p.new_zeros(len(log_p), self.size).index_add(1, self.parents, log_p.exp())  # may be 0: then it is e
+            return self._off() + torch.log1p(torch.expm1(self.gamma) * sums)
 
     def _off(self) -> Tensor:
         """log e, of an entry off the tree."""

@@ -21,6 +21,7 @@ from torchlht.heads.transition.core import (
 from torchlht.heads.transition.tiled import TiledTransition
 from torchlht.heads.transition.truncated import USUAL, Columns, TruncatedTransition
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.processes import world
 from torchlht.vocabulary import Form
 
 LARGEST = 2**24  # most entries of a matrix that is stored or learned
@@ -153,9 +154,15 @@ class LowRank(TransitionNetwork):
         return LowRankTransition(left, right, self.gamma, prior)
 
     def softened(self) -> Transition:
-        """The column softmax of γ S alone. The other weights get a gradient of zero, as processes wait for one."""
-        nothing = torch.stack([p.sum() for p in self.parameters() if p is not self.gamma]).sum() * 0
-        return SoftenedTransition(self.parents, self.rows, self.gamma + nothing)
+        """The column softmax of γ S alone. Several processes wait for a gradient of the other weights, so there it is zero."""
+        gamma: Tensor = self.gamma
+        if world() > 1:
+            gamma = gamma + torch.stack([p.sum() for p in self.idle()]).sum() * 0
+        return SoftenedTransition(self.parents, self.rows, gamma)
+
+    def idle(self) -> list[nn.Parameter]:
+        """The weights that do not learn now."""
+        return [p for p in self.parameters() if p is not self.gamma] if self.held else []
 
     def placed(self, device: torch.device) -> Prior:
         """The prior on a device."""
