@@ -342,7 +342,7 @@ def test_a_comparison_under_a_preset_goes_on_whether_the_file_has_its_values_or_
 
 def test_candidates_are_learning_rates_times_the_own_grid_with_the_defaults_first() -> None:
     found = candidates(Contender("lht", "lht"))
-    assert found[0] == Candidate(1.0, ("gamma=6.0",))
+    assert found[0] == Candidate(1.0, ("gamma=None",))  # by the size of each level
     assert len(found) == len(set(found)) == len(contenders.LR_FACTORS) * 2
     assert {c.option for c in candidates(Contender("lht:gamma=1", "lht", ("gamma=1",)))} == {()}
     assert {c.lr_factor for c in candidates(Contender("logistic", "logistic"))} == {1.0}

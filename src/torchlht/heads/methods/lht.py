@@ -77,7 +77,7 @@ class LHTHead(Method):
             that is not `low_rank` a prior weight.
     """
 
-    grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, 6.0)}
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, None)}
     before: ClassVar[dict[str, Any]] = {"prior_weight": 0.0, "gamma": 6.0, "start": "random"}
 
     def __init__(
