@@ -119,7 +119,8 @@ def test_a_run_without_validation_samples_says_what_it_lacks(embeddings: Path, t
     main(["predict", str(run), str(embeddings), "--limit", "2", "--confidence", "0.5", "--format", "json"])
     found = json.loads(capsys.readouterr().out)
     assert not found[0]["calibrated"]
-    assert "pass one of them" in refused(["predict", str(run), "x.npz", "--risk", "0.1", "--confidence", "0.5"], capsys)
+    asked = ["predict", str(run), str(embeddings)]
+    assert "pass one of them" in refused([*asked, "--risk", "0.1", "--confidence", "0.5"], capsys)
 
 
 def test_folds_calibrate_without_losing_labels(embeddings: Path, tmp_path: Path, capsys) -> None:
