@@ -40,7 +40,8 @@ class Alone:
         self, module: nn.Module, optimizer: Optimizer, *, max_norm: float, error_if_nonfinite: bool = True
     ) -> Tensor:
         """Scale all gradients so that their norm is at most `max_norm`; returns the norm before."""
-        return nn.utils.clip_grad_norm_(module.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]  # in Fabric's order, to the bit
+        return nn.utils.clip_grad_norm_(weights, max_norm, error_if_nonfinite=error_if_nonfinite)
 
     @contextmanager
     def no_backward_sync(self, module: nn.Module, enabled: bool = True) -> Iterator[None]:
