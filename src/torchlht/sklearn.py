@@ -101,7 +101,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         lr: initial learning rate.
         weight_decay: weight decay.
         input_dropout: share of the features dropped in training.
-        quick: train many samples of wide features in a quarter of the time: larger steps, and a first layer on principal
+        quick: train many samples of wide features in a third of the time: larger steps, and a first layer on principal
             components. On birds with few species labels that is a point better at species and 1.6 worse at family.
             False trains as `lht train` does; so do `epochs`, `batch_size`, `lr` or `weight_decay` of your own.
         options: any other option of training or of the method, such as {"gamma": 2.0, "ema": 0.99}.

@@ -240,12 +240,12 @@ class TrainArgs(RunArgs, DataArgs):
 
     def quickened(self, samples: int, width: int) -> Self:
         """The same with `schedule=step` where that is quick and was left open: on many samples of wide features."""
-        able = samples >= MANY and width > COMPONENTS and self.semi == "none" and not self.mentioned()
-        return dataclasses.replace(self, schedule="step") if able else self
+        left_open = all(getattr(self, name) is None for name in SETTLED)
+        return dataclasses.replace(self, schedule="step") if left_open and self.can_be_quick(samples, width) else self
 
-    def mentioned(self) -> bool:
-        """Whether a value that the quick recipe would choose was chosen already."""
-        return any(getattr(self, name) is not None for name in SETTLED)
+    def can_be_quick(self, samples: int, width: int) -> bool:
+        """Whether there are enough samples and features for larger steps on principal components."""
+        return samples >= MANY and width > COMPONENTS and self.semi == "none"
 
     def recipe(self, *, features: bool, samples: int, width: int = 0, pretrained: bool = False) -> Recipe:
         """The recipe with every open value filled in.
@@ -259,7 +259,7 @@ class TrainArgs(RunArgs, DataArgs):
         optimizer = self.optimizer or ("sgd" if features else "adamw")
         decay = 5e-4 if optimizer == "sgd" else 0.05
         schedule = self.schedule or "epoch"
-        quick = schedule == "step" and features and samples >= MANY and width > COMPONENTS and self.semi == "none"
+        quick = schedule == "step" and features and self.can_be_quick(samples, width)
         batch_size = self.batch_size or ((256 if quick else 128) if features else 64)
         steps, least = (190 * 256, 8) if quick else (500 * batch_size, 10)
         enough = min(max(math.ceil(steps / samples), least), 100)

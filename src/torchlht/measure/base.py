@@ -50,11 +50,11 @@ class Metric(nn.Module):
 
     def update(self, *batch: Any) -> None:
         """Add a batch."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define update(…)")
 
     def compute(self) -> Tensor:
         """The figures so far; every process has to ask."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define compute()")
 
     @contextmanager
     def together(self) -> Iterator[None]:
