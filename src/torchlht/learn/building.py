@@ -34,6 +34,8 @@ def build(args: TrainArgs, samples: Samples) -> Model:
             spec = paper_preprocess(args.image_size or spec.size)
         elif args.image_size:
             spec = spec.resized(args.image_size)
+        if args.freeze_stages:
+            backbone.freeze(args.freeze_stages, spec.size)
     options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
     options |= parse_options(args.method, args.option)
     method = create_method(args.method, width, samples.hierarchy, **options)
@@ -44,6 +46,8 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         regularise(method, **{name: options[name] for name in options if name in COMMON_OPTIONS})
     if isinstance(method, Estimator) and samples.features is None and not args.freeze:
         raise ConfigError(f"`method={args.method}` trains on features only: add `freeze`, or pass an .npz of features")
+    if isinstance(method, Estimator) and (args.views or 1) > 1:
+        raise ConfigError(f"`method={args.method}` is fitted at once and sees one view of each picture: pass `views=1`")
     return Model(backbone, method, options=options, preprocess=spec)
 
 
@@ -52,8 +56,9 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
     if samples.features is not None:
         if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
             raise ConfigError(f"`backbone={args.backbone}` needs pictures; {args.data} holds features already")
-        if args.freeze:
-            raise ConfigError(f"`freeze` is for pictures; {args.data} holds features already")
+        if args.freeze or args.freeze_stages:
+            frozen = "freeze" if args.freeze else "freeze_stages"
+            raise ConfigError(f"`{frozen}` is for pictures; {args.data} holds features already")
         if args.compile:
             raise ConfigError(f"`compile` is for the backbone of pictures; {args.data} holds features already")
         return "linear" if args.backbone == "linear" else "none"

@@ -14,7 +14,14 @@ from torchlht.learn.options import Recipe
 
 
 def header(
-    samples: Samples, left_out: int, model: Model, recipe: Recipe, device: torch.device, out: Path, *, freeze: bool = False
+    samples: Samples,
+    left_out: int,
+    model: Model,
+    recipe: Recipe,
+    device: torch.device,
+    out: Path,
+    *,
+    frozen: str = "",
 ) -> str:
     """Data, levels, labels, model and device: a line each.
 
@@ -25,7 +32,7 @@ def header(
         recipe: how.
         device: where.
         out: the run directory.
-        freeze: whether the backbone is frozen.
+        frozen: what `frozen_text` says about the backbone.
     """
     tree, train = samples.hierarchy, samples.labels[samples.index("train")]
     noun = "sample" if samples.images is None else "picture"
@@ -37,19 +44,25 @@ def header(
         "data": " · ".join([f"{samples.name}: {console.plural(len(samples), noun)}", *parts, *unreadable]),
         "levels": tree.describe(),
         "labels": f"of {len(train):,} training samples: {labelled}",
-        "model": f"{model.method.name} on {_backbone(model, freeze=freeze)} · {_length(model, recipe, len(train))}",
+        "model": f"{model.method.name} on {_backbone(model, frozen, recipe.views)} · {_length(model, recipe, len(train))}",
         "device": f"{device} · writes {out}",
     }
     return "\n".join(f"{name:<7} {text}" for name, text in lines.items())
 
 
-def _backbone(model: Model, *, freeze: bool = False) -> str:
+def frozen_text(freeze: bool, stages: int) -> str:
+    """Which part of a backbone is frozen; empty if none is."""
+    return "frozen" if freeze else f"first {console.plural(stages, 'stage')} frozen" if stages else ""
+
+
+def _backbone(model: Model, frozen: str, views: int) -> str:
     if model.preprocess is None:
         return f"features of width {model.in_features}" + (
             ", through a linear layer" if model.backbone.name == "linear" else ""
         )
     start = "pretrained" if model.backbone.pretrained else "from scratch"
-    return f"{model.backbone.name}, {start}{', frozen' if freeze else ''}, {model.preprocess.size} px"
+    seen = f"{model.preprocess.size} px" + (f", {views} views" if views > 1 else "")
+    return ", ".join(part for part in (model.backbone.name, start, frozen, seen) if part)
 
 
 def _length(model: Model, recipe: Recipe, samples: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import logging
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -88,6 +90,18 @@ def check_compiler(device: torch.device) -> None:
     except TorchDynamoException as error:
         reason = next(line for line in str(error).splitlines() if line.strip())
         raise ConfigError(f"`compile`: torch.compile does not work here ({reason}); train without it") from error
+
+
+def keep_memory() -> None:
+    """Let freed memory stay with this process, where the C library is glibc.
+
+    The maps of a network are large, and glibc would return each to the system and ask for it again: a third of the time.
+    """
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if adjust is not None:
+        never_mapped, never_returned = (-4, 0), (-1, -1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
+        adjust(*never_mapped)
+        adjust(*never_returned)
 
 
 def launch_id(machine: Machine) -> str | None:

@@ -40,8 +40,11 @@ class Narrow:
     def coordinates(self, data: SampleSet) -> FeatureSet:
         """A set with coordinates instead of features, a part at a time to save memory."""
         assert isinstance(data, FeatureSet)
-        parts = [standardised(part, self.mean, self.variance) @ self.directions for part in torch.split(data.x, MOST)]
-        return FeatureSet(torch.cat(parts), data.labels, data.weights)
+        x, *others = (torch.cat([self._in_parts(part) for part in torch.split(view, MOST)]) for view in (data.x, *data.others))
+        return FeatureSet(x, data.labels, data.weights, others)
+
+    def _in_parts(self, x: Tensor) -> Tensor:
+        return standardised(x, self.mean, self.variance) @ self.directions
 
     def enter(self, network: nn.Module) -> None:
         """Let the neck of an untrained network take coordinates instead of features."""

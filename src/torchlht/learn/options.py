@@ -55,6 +55,9 @@ class BackboneArgs(Options):
     """Start the backbone from ImageNet weights."""
     freeze: bool = False
     """Do not train the backbone: its features are computed once and stored on disk, and epochs take seconds."""
+    freeze_stages: Many = 0
+    """Do not train the first stages of the backbone: what they make of views of the pictures is computed once and stored on
+    disk. Of the eight of efficientnet_lite0, freezing 4 makes epochs three times as fast, freezing 6 twenty times."""
     image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
@@ -120,6 +123,9 @@ class FitArgs(Options):
     """Samples per step, over all processes; by default 64 for pictures, 128 for features, or 256 with `schedule=step`."""
     accumulate: Count = 1
     """Forward passes per step, each over a part of the batch, to save memory. BatchNorm sees one part at a time."""
+    views: Count | None = None
+    """With `freeze` or `freeze_stages`: how many views of each picture are computed, the picture itself and random crops and
+    flips. Every step draws one. By default 1 with `freeze`, which is no augmentation, and 8 with `freeze_stages`."""
     checkpoint_every: Count | None = None
     """Steps between checkpoints inside an epoch; by default a checkpoint is written only after each epoch."""
     optimizer: OptimizerName | None = None
@@ -153,6 +159,7 @@ class Recipe(FitArgs):
 
     epochs: Count = field()
     batch_size: Count = field()
+    views: Count = field()
     optimizer: OptimizerName = field()
     lr: Positive = field()
     backbone_lr: NotNegative = field()
@@ -185,9 +192,10 @@ class MachineArgs(Options):
     random order; `auto` does so for shards at an address or of more than 8 GiB."""
 
 
-SETTLED = ("epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule", "components")
+SETTLED = ("epochs", "batch_size", "views", "optimizer", "lr", "weight_decay", "schedule", "components")
 """What config.yaml keeps as the recipe has filled it in."""
-BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0}  # what a run did that does not record them
+BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0, "views": 1}  # what a run did that does not record them
+VIEWS = 8  # of each picture, with `freeze_stages`
 MANY, COMPONENTS = 2560, 384  # samples from which steps may be larger, and how many components their first layer is trained on
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them
 
@@ -209,10 +217,24 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
 
             for rule in self.rules:
                 find_rule(rule)
-        if self.stream == "always" and self.freeze:
-            raise ConfigError("`stream` is for training on pictures; `freeze` reads each picture once: pass one of them")
-        if self.compile and self.freeze:
-            raise ConfigError("`compile` is for a backbone that trains; with `freeze` it does not: pass one of them")
+        frozen = "freeze" if self.freeze else "freeze_stages" if self.freeze_stages else ""
+        several = self.views is not None and self.views > 1
+        refuse(
+            self.freeze and self.freeze_stages > 0, "`freeze` is for the whole backbone, `freeze_stages` for a part: pass one"
+        )
+        refuse(
+            self.stream == "always" and bool(frozen),
+            f"`stream` is for training on pictures; `{frozen}` reads each picture once: pass one of them",
+        )
+        refuse(
+            self.compile and bool(frozen),
+            f"`compile` is for a backbone that trains as a whole; with `{frozen}` it does not: pass one of them",
+        )
+        refuse(
+            several and not frozen,
+            "`views` is for a frozen backbone, others see a new view in every epoch: add `freeze` or `freeze_stages`",
+        )
+        refuse(several and self.augment == "none", f"`views` is {self.views}, but with `augment=none` a picture has only one")
 
 
 # ---- lht train -----------------------------------------------------------------------------------------------------
@@ -267,6 +289,7 @@ class TrainArgs(RunArgs, DataArgs):
         filled_in: dict[str, Any] = {
             "epochs": self.epochs or (enough if features else 30),
             "batch_size": batch_size,
+            "views": self.views or (VIEWS if self.freeze_stages and self.augment != "none" else 1),
             "optimizer": optimizer,
             "lr": lr,
             "backbone_lr": lr * (0.1 if pretrained else 1.0) if self.backbone_lr is None else self.backbone_lr,

@@ -49,9 +49,10 @@ from torchlht.heads.prediction import Prediction
 from torchlht.learn.alone import Machine
 from torchlht.learn.building import build, make_semi, taught_samples
 from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
-from torchlht.learn.header import header
-from torchlht.learn.launching import check_compiler, find_machine, launch_id
+from torchlht.learn.header import frozen_text, header
+from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
+from torchlht.learn.views import with_views
 from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs, with_data
 from torchlht.measure.outcomes import Recorder
 
@@ -85,7 +86,8 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     recipe = args.recipe(features=features, samples=samples, width=width, pretrained=pretrained)
     taught = taught_samples(args, prepared.samples, model)
     semi = make_semi(args, recipe, prepared.samples, model, taught)
-    said = header(prepared.samples, len(prepared.problems), model, recipe, machine.device, run.path, freeze=args.freeze)
+    frozen = frozen_text(args.freeze, args.freeze_stages)
+    said = header(prepared.samples, len(prepared.problems), model, recipe, machine.device, run.path, frozen=frozen)
     said = "\n".join([said, *(f"look    {sentence}" for sentence in prepared.doubts)])
     console.note(said, quiet=args.quiet or not machine.is_global_zero)
     if not resuming:
@@ -95,8 +97,12 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     elif not run.split.is_file() or not same_split(run, prepared):
         raise RunError(f"{run.path}: the data has changed since this run was started; train again with another `out`")
     machine.barrier()
+    if model.preprocess is not None and machine.device.type == "cpu":
+        keep_memory()
     sets = make_sets(machine, args, prepared.samples, model, taught)
-    history = fit(machine, recipe, run, model, sets, semi)
+    shown = with_views(machine, args, recipe.views, prepared.samples, model, taught, sets)
+    with model.backbone.entering(args.freeze_stages):
+        history = fit(machine, recipe, run, model, shown, semi)
     metrics = finish(machine, args, recipe, run, model, sets, history)
     if machine.is_global_zero:
         if args.test and (seen := own_samples(prepared.samples, model, "train", frozen=args.freeze)) is not None:

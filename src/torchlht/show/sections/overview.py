@@ -11,6 +11,7 @@ import numpy as np
 from torchlht.answer.model import Run
 from torchlht.answer.novelty import ALARMS
 from torchlht.console import plural
+from torchlht.learn.header import frozen_text
 from torchlht.measure.metrics import specs
 from torchlht.measure.verdict import half_widths
 from torchlht.show.figures.probabilities import reliability
@@ -152,7 +153,7 @@ def _backbone(ours: Seen) -> str:
     """The backbone, and whether it was trained."""
     if ours.model.preprocess is None:
         return "none: the data are features"
-    return f"{ours.model.backbone.name} ({'frozen' if ours.args.freeze else 'trained along'})"
+    return f"{ours.model.backbone.name} ({frozen_text(ours.args.freeze, ours.args.freeze_stages) or 'trained along'})"
 
 
 def _hidden(ours: Seen) -> str:

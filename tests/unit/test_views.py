@@ -1,0 +1,216 @@
+"""Views through a frozen backbone: what is stored, what is drawn, and that training on them is resumed to the same bits."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import torchlht
+from torchlht import TrainArgs, train
+from torchlht.answer.backbones import create_backbone
+from torchlht.cli import main
+from torchlht.data.batches import FeatureSet, MapSet, centre_crop, decode, draw_views, normalise
+from torchlht.data.samples import Samples, read_data
+from torchlht.errors import ConfigError
+from torchlht.files import cache_dir
+from torchlht.learn import fitting, views
+from torchlht.learn.alone import Alone
+from torchlht.learn.building import build
+from torchlht.learn.views import Kept
+
+
+def options(data: Path, out: Path | None = None, **more: Any) -> TrainArgs:
+    plain = {"backbone": "small", "image_size": 16, "epochs": 3, "batch_size": 16, "quiet": True, "track": False}
+    return TrainArgs(str(data), out, **{**plain, "accelerator": "cpu", "workers": 0, "levels": "order,family,species", **more})
+
+
+def kept(data: Path, **more: Any) -> tuple[Kept, Samples]:
+    args, samples = options(data, **{"freeze_stages": 2, **more}), read_data(str(data), levels=["order", "family", "species"])
+    torch.manual_seed(0)
+    return Kept(Alone(), args, samples, build(args, samples), 0), samples
+
+
+# ---- what is stored --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_view_is_what_the_first_stages_make_of_the_picture_itself(pictures: Path) -> None:
+    made, samples = kept(pictures)
+    spec = made.pictures.spec
+    x = normalise(torch.stack([centre_crop(decode(picture, spec), spec) for picture in samples.images or ()]), spec)
+    with torch.no_grad():
+        expected = torch.cat([made.backbone.eval().maps(part, 2) for part in torch.split(x, views.BATCH)])
+    assert torch.equal(made.view(0).permute(0, 3, 1, 2), expected.half())
+
+
+def test_other_views_differ_and_are_computed_once(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = kept(pictures)[0]
+    first, second, third = (made.view(i).clone() for i in range(3))
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+    monkeypatch.setattr(views, "write_rows", lambda *_: pytest.fail("it is in the cache"))
+    assert torch.equal(kept(pictures, seed=7)[0].view(1), second)  # runs with other seeds share it
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01\x00 nothing"])
+def test_a_damaged_file_is_made_again(pictures: Path, damage: bytes) -> None:
+    before = kept(pictures)[0].view(1).clone()
+    (file,) = (cache_dir() / "views").iterdir()
+    file.write_bytes(damage)
+    assert torch.equal(kept(pictures)[0].view(1), before)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(values: Any, kind: Any, written: list[int] = []) -> Any:  # noqa: B006
+        written.append(len(values))
+        if len(written) > 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return values.numpy().astype(kind)
+
+    monkeypatch.setattr(views, "as_kind", full)
+    words = ["train", str(pictures), "--out", str(tmp_path / "run"), "--backbone", "small", "--image-size", "16", "--quiet"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--freeze-stages", "2", "--views", "3", "--accelerator", "cpu", "--workers", "0"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2
+    assert "views: the disk is full; free some space, then run the same command again; a view takes 0.0 GiB" in said
+    assert [file.suffix for file in (cache_dir() / "views").iterdir()] == [".npy"]  # the first view was whole
+
+
+def test_numbers_that_float16_cannot_hold_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(torchlht.LHTError, match="float16"):
+        views.write_rows(tmp_path / "a.npy", (2, 1), np.dtype(np.float16), [([0, 1], torch.tensor([[1.0], [1e5]]))])
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_are_written_in_any_order(tmp_path: Path) -> None:
+    x = torch.arange(12.0).view(6, 2)
+    views.write_rows(tmp_path / "a.npy", (6, 2), np.dtype(np.float32), [([4, 1], x[[4, 1]]), ([0, 5, 2, 3], x[[0, 5, 2, 3]])])
+    assert np.array_equal(np.load(tmp_path / "a.npy"), x.numpy())
+
+
+# ---- what is drawn ---------------------------------------------------------------------------------------------------
+
+
+def test_views_are_drawn_by_seed_and_epoch() -> None:
+    drawn = draw_views(4, 1000, seed=0, epoch=3)
+    assert np.array_equal(drawn, draw_views(4, 1000, seed=0, epoch=3))
+    assert np.bincount(drawn).min() > 200
+    others = [draw_views(4, 1000, seed, epoch) for seed, epoch in ((1, 3), (0, 4), (0, -3))]
+    assert all(0.65 < (drawn != other).mean() < 0.85 for other in others)
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_set_shows_the_views_of_the_epoch_and_the_samples_themselves(maps: bool) -> None:
+    n, labels = 50, torch.zeros(50, 1)
+    values = [torch.full((n, 2, 2, 3) if maps else (n, 3), float(view)) for view in range(3)]
+    data: Any = (
+        MapSet([v.half() for v in values], np.arange(n), labels) if maps else FeatureSet(values[0], labels, others=values[1:])
+    )
+
+    def shown(some: Any) -> list[float]:
+        x, _ = some.__getitems__(list(range(n)))
+        assert x.dtype == torch.float32
+        assert x.shape == ((n, 3, 2, 2) if maps else (n, 3))
+        return x.flatten(1)[:, 0].tolist()
+
+    assert shown(data) == [0.0] * n
+    data.set_epoch(5, 2)
+    assert shown(data) == draw_views(3, n, 5, 2).tolist()
+    assert shown(data.view()) == [0.0] * n
+    assert shown(data.view(5, 2)) == draw_views(3, n, 5, -3).tolist()
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(Path(run) / "model.safetensors")
+
+
+def test_frozen_stages_stay_and_the_whole_network_is_kept(pictures: Path, tmp_path: Path) -> None:
+    run = train(options(pictures, tmp_path / "run", freeze_stages=2, views=3, val=0.2, epochs=8, ema=0.9, lr=0.01))
+    torch.manual_seed(0)
+    start, found = create_backbone("small", pretrained=False).state_dict(), weights(run)
+    same = {name for name, value in start.items() if torch.equal(value, found[f"backbone.{name}"])}
+    assert same == {name for name in start if int(name.split(".")[1]) < 6}  # two stages of three layers
+    said = torchlht.load(run).predict(pictures / "Gulls")
+    assert sum(answer.names["order"] == "Gulls" for answer in said) / len(said) > 0.7
+    assert run.accuracy["order"] > 0.7
+
+
+@pytest.mark.parametrize("more", [{"freeze_stages": 2, "checkpoint_every": 1}, {"freeze": True}])
+def test_a_run_killed_in_an_epoch_or_between_views_is_resumed_to_the_same_bits(
+    more: dict[str, Any], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {**more, "views": 3, "semi": "both", "mask": 0.3}
+    whole = train(options(pictures, tmp_path / "whole", **more))
+    for file in (cache_dir() / "views").iterdir():
+        file.unlink()
+    write, step, calls = views.write_rows, fitting.take_step, []
+
+    def killed_writing(path: Path, *rest: Any) -> None:
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        calls.append(path)
+        write(path, *rest)
+
+    def killed_in_an_epoch(*rest: Any) -> None:
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        calls.append(None)
+        step(*rest)
+
+    cut = options(pictures, tmp_path / "cut", **more)
+    for place, name, killed in ((views, "write_rows", killed_writing), (fitting, "take_step", killed_in_an_epoch)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, killed)
+            with pytest.raises(KeyboardInterrupt):
+                train(cut)
+    assert len(calls) == 8
+    again = weights(train(cut))
+    assert all(torch.equal(value, again[name]) for name, value in weights(whole).items())
+
+
+def test_one_view_of_frozen_features_is_what_it_was(pictures: Path, tmp_path: Path) -> None:
+    one, plain = (train(options(pictures, tmp_path / str(views), freeze=True, views=views)) for views in (1, None))
+    assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(one).items())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"freeze": True, "freeze_stages": 2}, "freeze is for the whole backbone, freeze_stages for a part: pass one"),
+        ({"views": 3}, "views is for a frozen backbone, others see a new view in every epoch: add freeze or freeze_stages"),
+        ({"freeze": True, "views": 2, "augment": "none"}, "views is 2, but with augment=none a picture has only one"),
+        ({"freeze_stages": 2, "stream": "always"}, "freeze_stages reads each picture once: pass one of them"),
+        ({"freeze_stages": 2, "compile": True}, "with freeze_stages it does not: pass one of them"),
+        ({"freeze_stages": -1}, "freeze_stages is -1: it must not be negative"),
+        ({"views": 0}, "views is 0: it must be at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(more: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        options(tmp_path, **more)
+
+
+def test_what_does_not_fit_the_data_or_the_method_is_refused(pictures: Path, embeddings: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="freeze_stages is for pictures"):
+        train(options(embeddings, tmp_path / "a", backbone="auto", freeze_stages=2, levels=None))
+    with pytest.raises(ConfigError, match="method=logistic is fitted at once and sees one view of each picture: pass views=1"):
+        train(options(pictures, tmp_path / "b", freeze=True, views=2, method="logistic"))
+    with pytest.raises(torchlht.LHTError, match="freeze_stages is 9, but small has 4"):
+        train(options(pictures, tmp_path / "c", freeze_stages=9))
+    assert not any((tmp_path / name).exists() for name in "abc")
+
+
+def test_how_many_views_there_are_by_default(pictures: Path) -> None:
+    stages, plain = (options(pictures, freeze_stages=stages).recipe(features=False, samples=9).views for stages in (2, 0))
+    assert (stages, plain) == (8, 1)
