@@ -53,12 +53,12 @@ def test_a_layer_on_components_is_written_back_as_the_same_layer_on_features() -
 
 def test_directions_are_the_leading_ones_and_coordinates_vary_around_one() -> None:
     data = samples()
-    coordinates = Narrow.of(data.x, 6).coordinates(data).x
+    coordinates = Narrow.of(data.moments, 6).coordinates(data).x
     torch.testing.assert_close(coordinates.mean(dim=0), torch.zeros(6), atol=1e-4, rtol=0)
     torch.testing.assert_close(coordinates.square().mean(), torch.ones(()), atol=1e-3, rtol=0)
     standard = (data.x - data.x.mean(dim=0)) / data.x.std(dim=0, correction=0)
     best = torch.linalg.svd(standard.double())[2][:6].T
-    span = torch.linalg.qr(Narrow.of(data.x, 6).directions.double()).Q
+    span = torch.linalg.qr(Narrow.of(data.moments, 6).directions.double()).Q
     torch.testing.assert_close(span @ span.T, best @ best.T, atol=1e-3, rtol=0)
 
 
@@ -123,9 +123,11 @@ def test_the_quick_recipe_is_for_wide_features_of_many_samples() -> None:
             (TrainArgs("x"), 5994),
         )
     )
-    assert (wide.components, wide.batch_size, wide.lr, wide.epochs) == (384, 256, 0.2, 9)
+    assert (wide.components, wide.batch_size, wide.lr, wide.epochs) == (384, 384, 0.3, 7)
     for recipe in (few, semi, usual):
-        assert (recipe.components, recipe.batch_size, recipe.lr) == (0, 128, 0.05)
+        assert (recipe.components, recipe.shortcut, recipe.batch_size, recipe.lr) == (0, 0.0, 128, 0.05)
+    many = (TrainArgs("x", semi=how).recipe(features=True, samples=10**4, classes=1000) for how in ("none", "both"))
+    assert [wide.shortcut, *(recipe.shortcut for recipe in many)] == [0.1, 0.1, 0.0]
     assert (wide.schedule, usual.schedule) == ("step", "epoch")
 
 

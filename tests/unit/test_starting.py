@@ -1,13 +1,18 @@
 """A classifier that starts from class means: against plain loops in float64, and what it promises."""
 
+from itertools import repeat
+
 import numpy as np
 import pytest
 import torch
 
-from torchlht import Hierarchy, create_method
+from torchlht import Hierarchy, TrainArgs, create_method, load, train
+from torchlht.data.batches import FeatureSet
+from torchlht.data.moments import Moments
+from torchlht.errors import ConfigError
 from torchlht.heads.method import older_options
 from torchlht.heads.methods import lht
-from torchlht.heads.starting import RIDGE, SCALE, Sums, discriminant
+from torchlht.heads.starting import RIDGE, SCALE, SHORT_RIDGE, Sums, discriminant, shortcut
 from torchlht.heads.transition.networks import gamma_for
 
 TREE = Hierarchy.from_parents([[0, 0, 0, 1, 1, 2, 2], [0, 0, 1]])
@@ -23,7 +28,7 @@ def samples(count=60, width=4, seed=0):
     return torch.tensor(x), torch.tensor(labels)
 
 
-def naive(x, labels):
+def naive(x, labels, ridge=RIDGE, scale=SCALE):
     """Weights and biases, sample by sample and class by class, from the formulas of the module."""
     x, labels = x.numpy(), labels.numpy()
     keep = labels[:, 2] >= 0
@@ -48,28 +53,28 @@ def naive(x, labels):
                 off = x[here] - x[here].mean(axis=0)
                 scatter, free = scatter + off.T @ off, free + here.sum() - 1
     spread = scatter / free
-    spread += RIDGE * np.trace(spread) / width * np.eye(width)
+    spread += ridge * np.trace(spread) / width * np.eye(width)
     means = np.stack([above[c] for c in range(7)])
-    weights = SCALE * means @ np.linalg.inv(spread)
+    weights = scale * means @ np.linalg.inv(spread)
     return weights, -0.5 * (weights * means).sum(axis=1)
 
 
 @pytest.mark.parametrize("parts", [1, 7])
 def test_it_is_the_formula_whatever_the_batches(parts):
     x, labels = samples()
-    found = discriminant(zip(x.chunk(parts), labels.chunk(parts), strict=True), TREE, 4)
+    found = discriminant(zip(x.chunk(parts), labels.chunk(parts), repeat(None), strict=False), TREE, 4)
     for mine, expected in zip(found, naive(x, labels), strict=True):
         np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-9)
 
 
 def test_a_class_without_samples_is_at_its_parents_mean_and_one_sample_each_is_no_fault():
     x, labels = samples()
-    weights, _ = discriminant([(x, labels)], TREE, 4)
+    weights, _ = discriminant([(x, labels, None)], TREE, 4)
     labels[:, 0] = torch.where(labels[:, 0] == 5, -1, labels[:, 0])  # genus 2 has the species 5 and 6 alone
-    weights, biases = discriminant([(x, labels)], TREE, 4)
+    weights, biases = discriminant([(x, labels, None)], TREE, 4)
     torch.testing.assert_close(weights[5], weights[6])
     one_each = torch.tensor([[c, *TREE.path(c)[1:]] for c in range(7)])
-    weights, biases = discriminant([(x[:7], one_each)], TREE, 4)
+    weights, biases = discriminant([(x[:7], one_each, None)], TREE, 4)
     spread = np.cov(x[:7].numpy().T, bias=True)
     expected = SCALE * x[:7].numpy() @ np.linalg.inv(spread + RIDGE * np.trace(spread) / 4 * np.eye(4))
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9)
@@ -79,7 +84,7 @@ def test_a_class_without_samples_is_at_its_parents_mean_and_one_sample_each_is_n
 def test_a_level_without_any_label_is_where_the_level_above_is():
     x, labels = samples()
     labels[:, 0] = -1
-    weights, biases = discriminant([(x, labels)], TREE, 4)
+    weights, biases = discriminant([(x, labels, None)], TREE, 4)
     assert torch.isfinite(biases).all()
     for genus in range(3):
         children = weights[torch.from_numpy(TREE.parents[0] == genus)]
@@ -89,7 +94,7 @@ def test_a_level_without_any_label_is_where_the_level_above_is():
 
 def test_products_leave_out_samples_without_a_label():
     x, labels = samples()
-    torch.testing.assert_close(Sums.of([(x, labels)], TREE, 4).products, x[:59].mT @ x[:59])
+    torch.testing.assert_close(Sums.of([(x, labels, None)], TREE, 4).products, x[:59].mT @ x[:59])
 
 
 @pytest.mark.parametrize("options", [{}, {"cosine": True}, {"features": "split"}, {"input_dropout": 0.1}])
@@ -148,3 +153,67 @@ def test_an_older_run_has_the_gamma_and_the_start_of_its_day():
     assert older_options("lht", {"prior_weight": 10.0}) == {"gamma": 6.0, "start": "random"}
     assert older_options("lht-paper", {}) == {"prior_weight": 0.0}  # the variant sets the others
     assert older_options("lht", {"gamma": None, "start": "auto", "prior_weight": 10.0}) == {}
+
+
+def counted(x, labels, weights=None):
+    return FeatureSet(x.float(), labels, None if weights is None else np.asarray(weights, dtype=float))
+
+
+@pytest.mark.parametrize("known", [59, 60])  # the last sample has no label
+def test_a_shortcut_is_the_discriminant_of_standardised_features(known):
+    x, labels = (part[:known] for part in samples())
+    x = 5 + x * torch.tensor([1.0, 0.1, 10.0, 3.0])
+    layer = shortcut(counted(x, labels), TREE, 0.25)
+    mean, deviation = x.mean(dim=0), (x.var(dim=0, correction=0) + 1e-5).sqrt()
+    weights, biases = naive((x - mean) / deviation, labels, SHORT_RIDGE, 0.25)
+    expected = ((x - mean) / deviation).numpy() @ weights.T + biases
+    np.testing.assert_allclose(layer(x.float()).numpy(), expected, atol=2e-3)
+    assert not any(p.requires_grad for p in layer.parameters())
+
+
+def test_a_sample_that_counts_twice_is_two_samples():
+    x, labels = samples()
+    often = np.where(np.arange(60) % 3 == 0, 2, 1)
+    rows = torch.arange(60).repeat_interleave(torch.from_numpy(often))
+    once, twice = counted(x, labels, often), counted(x[rows], labels[rows])
+    for mine, other in zip(vars(once.moments).values(), vars(twice.moments).values(), strict=True):
+        torch.testing.assert_close(torch.as_tensor(mine), torch.as_tensor(other))
+    a, b = (shortcut(data, TREE, 1.0)(x.float()) for data in (once, twice))
+    torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_moments_are_those_of_numpy_however_far_from_zero():
+    x = samples()[0] + 300
+    found = Moments.of(x.float())
+    np.testing.assert_allclose(found.variance.numpy(), x.numpy().var(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(found.products.numpy(), np.corrcoef(x.numpy().T), atol=1e-4)
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_a_run_keeps_its_shortcut(select, tmp_path):
+    x, labels = samples(200)
+    np.savez(tmp_path / "x.npz", x=x.float().numpy(), y=labels.numpy(), train=np.arange(200) % 4 > 0)
+    how = {"method": "marginal", "epochs": 2, "select": select, "quiet": True, "track": False, "seed": 1}
+    plain, short = (train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / f"{s}", shortcut=s, **how)) for s in (0.0, 0.5))
+    without, found = load(plain), load(short)
+    assert without.method.shortcut is None
+    logits = without.method(x.float()).log_probs[0] + found.method.shortcut(x.float())
+    torch.testing.assert_close(found.method(x.float()).log_probs[0], torch.log_softmax(logits, dim=1))
+    without.load_state_dict(found.state_dict())
+    torch.testing.assert_close(without(x.float()).log_probs[1], found(x.float()).log_probs[1])
+
+
+def test_a_method_without_a_shortcut_says_so(tmp_path):
+    x, labels = samples(200)
+    np.savez(tmp_path / "x.npz", x=x.float().numpy(), y=labels.numpy())
+    with pytest.raises(ConfigError, match="shortcut is for lht and its variants, marginal included; leave it at 0 for flat"):
+        train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / "run", method="flat", shortcut=0.1, quiet=True))
+
+
+def test_paired_units_see_all_that_is_linear():
+    neck = create_method("marginal", 4, TREE, width=12, start="means").neck
+    neck.pair()
+    weight = neck.layers[1].weight.detach()
+    torch.testing.assert_close(weight[:4], -weight[4:8])
+    torch.testing.assert_close(weight[:4] @ weight[:4].T, torch.eye(4))
+    assert not neck.layers[1].bias.any()

@@ -35,6 +35,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from torchlht.data.moments import Moments
 from torchlht.data.pictures import (
     BLOCK,
     PIXELS,
@@ -329,6 +330,11 @@ class FeatureSet(Dataset[Batch]):
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @functools.cached_property
+    def moments(self) -> Moments:
+        """Mean, variance and products of the features."""
+        return Moments.of(self.x, None if self.weights is None else torch.from_numpy(self.weights))
 
     def set_epoch(self, seed: int, epoch: int) -> None:
         """Draw a view of each sample."""

@@ -16,7 +16,7 @@ import pkgutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,9 @@ from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.processes import summed, world
 from torchlht.vocabulary import Features, Reduction, kind_of, parse_value
+
+if TYPE_CHECKING:
+    from torchlht.data.batches import FeatureSet
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -125,6 +128,17 @@ class Neck(nn.Module):
             width = -(-width // levels) * levels
         self.width = width // levels if self.split else width
         self.layers = nn.Sequential(InputNorm(in_features), nn.Linear(in_features, width), BatchNorm(width), nn.ELU())
+
+    def pair(self) -> None:
+        """Let units come in ± pairs along orthogonal directions: together they see all that is linear in the features."""
+        layer = self.layers[1]
+        assert isinstance(layer, nn.Linear)
+        wide, width = layer.weight.shape
+        count = min(wide // 2, width)
+        basis = torch.linalg.qr(torch.randn(width, count, dtype=torch.float64))[0].mT.to(layer.weight)
+        with torch.no_grad():
+            layer.weight[: 2 * count] = torch.cat([basis, -basis])
+            nn.init.zeros_(layer.bias)
 
     def look(self, x: Tensor) -> None:
         """Take the running statistics from these features (B, in_features) alone; it is left in the mode for answers."""
@@ -262,6 +276,12 @@ class Method(nn.Module):
 
     def begin(self, features: Tensor, labels: Tensor) -> None:
         """Called before the first step on features, with all of them, (N, d), and their labels (N, K). By default nothing."""
+
+    can_shorten: ClassVar[bool] = False
+    """Whether it has a shortcut; those of the literature are as published."""
+
+    def end(self, data: FeatureSet, share: float) -> None:
+        """Called after the last step with all training features, if `shortcut`, here `share`, is not 0. By default nothing."""
 
     def embed(self, features: Tensor) -> Tensor:
         """(B, in_features) to the features before its classifier: the neck's output, if there is a neck."""

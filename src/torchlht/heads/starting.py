@@ -1,4 +1,4 @@
-"""A start for a classifier of many classes: the linear discriminant of the training features, one pass, no steps.
+"""A classifier without steps: the linear discriminant of the training features, in one pass. A start, or a second opinion.
 
 From random weights, steps of 128 samples need many epochs to reach each of ten thousand classes once. Class means reach all
 of them at once. A class with few samples has a poor mean, so every mean is drawn towards that of its parent:
@@ -12,16 +12,26 @@ their deepest known class, weights are w_j = Σ⁻¹ μ_j and biases -½ μ_j·w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from torchlht.data.moments import EPS, PART
 from torchlht.hierarchy.tree import Hierarchy
+
+if TYPE_CHECKING:
+    from torchlht.data.batches import FeatureSet
 
 RIDGE = 1.0  # times the mean variance, added to Σ: features of an untrained neck are many, and their covariance is noisy
 SCALE = 0.5  # of the weights: means of few samples look more certain than they are
+SHORT_RIDGE = 0.3  # the same for standardised features; chosen in benchmarks/peers.md
+
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
 @dataclass
@@ -41,28 +51,34 @@ class Sums:
     products: Tensor
 
     @classmethod
-    def of(cls, batches: Iterable[tuple[Tensor, Tensor]], hierarchy: Hierarchy, width: int) -> Sums:
-        """From batches of features (B, w) and labels (B, K)."""
+    def of(cls, batches: Iterable[Batch], hierarchy: Hierarchy, width: int, products: Tensor | None = None) -> Sums:
+        """From batches of features (B, w), labels (B, K), and how often each sample counts, (B,), or None: once.
+
+        `products` are those of all samples, if they are known.
+        """
         sizes = hierarchy.sizes
         counts, totals = ([torch.zeros(size, *more, dtype=torch.float64) for size in sizes] for more in ((), (width,)))
-        found = cls(counts, totals, [torch.zeros((), dtype=torch.float64) for _ in sizes], torch.zeros(width, width).double())
-        for features, labels in batches:
-            found.add(features, labels)
+        given = torch.zeros(width, width) if products is None else products
+        found = cls(counts, totals, [torch.zeros((), dtype=torch.float64) for _ in sizes], given.double())
+        for batch in batches:
+            found.add(*batch, multiply=products is None)
         return found
 
-    def add(self, features: Tensor, labels: Tensor) -> None:
+    def add(self, features: Tensor, labels: Tensor, weights: Tensor | None, *, multiply: bool = True) -> None:
         """Add a batch. Ancestors of a known label are known."""
         known = (labels >= 0).any(dim=1)
-        features, labels = features[known], labels[known]
-        self.products += (features.mT @ features).double()
-        below = torch.zeros(len(labels), dtype=torch.bool)
+        often = known.to(features) if weights is None else (known * weights).to(features)
+        counted = features * often.unsqueeze(1)
+        if multiply:
+            self.products += (counted.mT @ features).double()
+        norms = (counted * features).sum(dim=1).double()
+        below = torch.zeros_like(known)
         for k, y in enumerate(labels.unbind(1)):
-            here = (y >= 0) & ~below
-            u = features[here].double()
-            self.counts[k] += torch.bincount(y[here], minlength=len(self.counts[k]))
-            self.totals[k].index_add_(0, y[here], u)
-            self.squares[k] += u.square().sum()
-            below |= here
+            here = ((y >= 0) & ~below).nonzero().squeeze(1)
+            self.counts[k].index_add_(0, y[here], often[here].double())
+            self.totals[k] += torch.zeros_like(self.totals[k], dtype=features.dtype).index_add_(0, y[here], counted[here])
+            self.squares[k] += norms[here].sum()
+            below |= y >= 0
 
     def covariance(self) -> Tensor:
         """(w, w) around the mean of each sample's deepest known class, without bias; around that of all if no class has two."""
@@ -112,17 +128,44 @@ def drawn(counts: Tensor, totals: Tensor, squares: Tensor, above: Tensor) -> Ten
     return above + (between / (between + inside / n)).unsqueeze(1) * off
 
 
-def discriminant(batches: Iterable[tuple[Tensor, Tensor]], hierarchy: Hierarchy, width: int) -> tuple[Tensor, Tensor]:
+def discriminant(
+    batches: Iterable[Batch],
+    hierarchy: Hierarchy,
+    width: int,
+    *,
+    products: Tensor | None = None,
+    ridge: float = RIDGE,
+    scale: float = SCALE,
+) -> tuple[Tensor, Tensor]:
     """Weights (C_1, w) and biases (C_1,) of the linear discriminant, in float64.
 
     Args:
-        batches: features (B, w) and labels (B, K), -1 where unknown, over all training samples.
+        batches: features (B, w), labels (B, K), -1 where unknown, and how often each counts, over all training samples.
         hierarchy: the tree.
         width: w.
+        products: (w, w) Σ u uᵀ over all of them, if that is known.
+        ridge: times the mean variance, added to the covariance.
+        scale: of the weights and biases.
     """
-    sums = Sums.of(batches, hierarchy, width)
+    sums = Sums.of(batches, hierarchy, width, products)
     spread = sums.covariance()
-    ridge = RIDGE * spread.diagonal().mean().clamp(min=1e-6)
+    added = ridge * spread.diagonal().mean().clamp(min=1e-6)
     means = shrunk_means(sums.cumulated(hierarchy), hierarchy)
-    weights = SCALE * torch.linalg.solve(spread + ridge * torch.eye(width, dtype=spread.dtype), means.mT).mT
+    inverse = torch.linalg.cholesky(spread + added * torch.eye(width, dtype=spread.dtype))
+    weights = scale * torch.cholesky_solve(means.mT, inverse).mT
     return weights, -(weights * means).sum(dim=1) / 2
+
+
+def shortcut(data: FeatureSet, hierarchy: Hierarchy, share: float) -> nn.Linear:
+    """`share` times the linear discriminant of features that are standardised first, as a layer on the features."""
+    moments, often = data.moments, None if data.weights is None else torch.from_numpy(data.weights)
+    parts = zip(torch.split(data.x, PART), torch.split(data.labels, PART), strict=True)
+    weights = itertools.repeat(None) if often is None else torch.split(often, PART)
+    batches = ((moments.standardised(x), y, w) for (x, y), w in zip(parts, weights, strict=False))
+    products = moments.products * moments.count if (data.labels >= 0).any(dim=1).all() else None
+    weight, bias = discriminant(batches, hierarchy, data.x.shape[1], products=products, ridge=SHORT_RIDGE, scale=share)
+    weight = weight * torch.rsqrt(moments.variance + EPS)
+    found = nn.Linear(*weight.shape[::-1]).requires_grad_(False)
+    found.weight.copy_(weight)
+    found.bias.copy_(bias - weight @ moments.mean.double())
+    return found

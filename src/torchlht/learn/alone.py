@@ -16,20 +16,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def has_bfloat16() -> bool:
+    """Whether the processor itself multiplies in bfloat16; otherwise it is slower than float32."""
+    return bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+
+
 class Alone:
     """What Fabric does for several processes, other precisions or sharded weights, where there is nothing to do.
 
     Args:
         device: where to compute.
+        mixed: whether steps multiply matrices in bfloat16, as Fabric's `bf16-mixed`.
     """
 
     world_size, global_rank, is_global_zero = 1, 0, True
 
-    def __init__(self, device: torch.device | str = "cpu") -> None:
-        self.device = torch.device(device)
+    def __init__(self, device: torch.device | str = "cpu", *, mixed: bool = False) -> None:
+        self.device, self.mixed = torch.device(device), mixed
 
     def setup(self, module: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
         """Both, with the module on the device."""
+        if self.mixed:
+            module.forward = torch.autocast(self.device.type, torch.bfloat16)(module.forward)
         return module.to(self.device), optimizer
 
     def backward(self, loss: Tensor) -> None:

@@ -177,6 +177,16 @@ def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: S
     return now.history
 
 
+def shorten(recipe: Recipe, model: Model, data: SampleSet) -> None:
+    """After training, let the method add its shortcut from the features that enter it, if there is to be one."""
+    if not recipe.shortcut or not model.method.can_shorten or not isinstance(data, FeatureSet):
+        return
+    with torch.no_grad():
+        if model.backbone.name == "linear":
+            data = FeatureSet(model.backbone(data.x.to(next(model.parameters()).device)).cpu(), data.labels, data.weights)
+        model.method.end(data, recipe.shortcut)
+
+
 def set_up(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: Sets, semi: Semi | None) -> Fitting:
     """Set up network, optimizer and averages before the first step."""
     if machine.world_size > 1 and machine.device.type == "cuda":

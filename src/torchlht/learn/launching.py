@@ -30,8 +30,8 @@ def find_machine(accelerator: str = "auto", devices: int = 1, precision: str = "
     """
     launched = any(name in os.environ for name in ("LT_CLI_USED", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     plain = accelerator == "cpu" or (accelerator == "auto" and find_device("auto").type == "cpu")
-    if plain and devices == 1 and precision == "32-true" and not launched:
-        return Alone()
+    if plain and devices == 1 and precision in ("32-true", "bf16-mixed") and not launched:
+        return Alone(mixed=precision == "bf16-mixed")
     return make_fabric(accelerator, devices, precision)
 
 

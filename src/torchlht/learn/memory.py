@@ -20,9 +20,9 @@ from torchlht.data.sources.embeddings import write_embeddings
 from torchlht.errors import DataError
 from torchlht.files import claimed, write_json
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.learn.alone import Alone
+from torchlht.learn.alone import Alone, has_bfloat16
 from torchlht.learn.building import build, make_semi, taught_samples
-from torchlht.learn.fitting import Progress, Sets, fit, set_up, take_step
+from torchlht.learn.fitting import Progress, Sets, fit, set_up, shorten, take_step
 from torchlht.learn.options import Recipe, TrainArgs
 
 SAMPLES = "samples.npz"  # the test samples, in a run directory
@@ -73,11 +73,14 @@ def learn(args: TrainArgs, given: Given, machine: Alone, *, quick: bool = False)
     samples = given.samples
     model = build(args, samples)
     seen = given.shown(), model.method.in_features
-    args = args.quickened(*seen) if quick else args
-    recipe = args.recipe(features=True, samples=seen[0], width=seen[1])
+    if quick and (quicker := args.quickened(*seen)) is not args:
+        machine = Alone(machine.device, mixed=machine.device.type == "cpu" and has_bfloat16())
+        args = dataclasses.replace(quicker, precision="bf16-mixed" if machine.mixed else quicker.precision)
+    recipe = args.recipe(features=True, samples=seen[0], width=seen[1], classes=samples.hierarchy.sizes[0])
     taught = taught_samples(args, samples, model)
     semi, train = make_semi(args, recipe, samples, model, taught), given.part(taught)
     history = fit(machine, recipe, None, model, Sets(model, train, None, train, 0), semi)
+    shorten(recipe, model, train)
     if args.val:
         held_out = given._replace(weights=None).part(samples.index("val"))
         model.calibration = fit_calibration(*ask_all(model, held_out), samples.hierarchy, source="val part of its own data")

@@ -15,36 +15,31 @@ from torch import Tensor, nn
 
 from torchlht.answer.model import Model
 from torchlht.data.batches import FeatureSet, SampleSet
+from torchlht.data.moments import PART, Moments
 from torchlht.heads.method import InputNorm, Method, Neck
-
-MOST = 4096  # samples that directions are found from
 
 
 @dataclass(frozen=True)
 class Narrow:
-    """Mean and variance of features (d,), and the directions (d, r) they are trained in, scaled to coordinates around 1."""
+    """Moments of features (N, d), and the directions (d, r) they are trained in, scaled to coordinates around 1."""
 
-    mean: Tensor
-    variance: Tensor
+    moments: Moments
     directions: Tensor
 
     @classmethod
-    def of(cls, x: Tensor, count: int) -> Narrow:
-        """The leading `count` directions of some features (N, d)."""
-        mean = x.mean(dim=0)
-        variance = torch.stack([(part - mean).square().sum(dim=0) for part in torch.split(x, MOST)]).sum(dim=0) / len(x)
-        some = standardised(x[:: -(-len(x) // MOST)], mean, variance)
-        spread, directions = torch.linalg.eigh(some.T @ some / len(some))
-        return cls(mean, variance, directions[:, -count:] / spread[-count:].mean().clamp(min=1e-12).sqrt())
+    def of(cls, moments: Moments, count: int) -> Narrow:
+        """The leading `count` directions."""
+        spread, directions = torch.linalg.eigh(moments.products)
+        return cls(moments, directions[:, -count:] / spread[-count:].mean().clamp(min=1e-12).sqrt())
 
     def coordinates(self, data: SampleSet) -> FeatureSet:
         """A set with coordinates instead of features, a part at a time to save memory."""
         assert isinstance(data, FeatureSet)
-        x, *others = (torch.cat([self._in_parts(part) for part in torch.split(view, MOST)]) for view in (data.x, *data.others))
+        x, *others = (torch.cat([self._in_parts(part) for part in torch.split(view, PART)]) for view in (data.x, *data.others))
         return FeatureSet(x, data.labels, data.weights, others)
 
     def _in_parts(self, x: Tensor) -> Tensor:
-        return standardised(x, self.mean, self.variance) @ self.directions
+        return self.moments.standardised(x) @ self.directions
 
     def enter(self, network: nn.Module) -> None:
         """Let the neck of an untrained network take coordinates instead of features."""
@@ -65,7 +60,7 @@ class Narrow:
         assert isinstance(layer, nn.Linear)
         weight = layer.weight.detach() @ self.directions.T.to(layer.weight)
         norm = InputNorm(weight.shape[1]).to(weight)
-        norm.running_mean, norm.running_var = self.mean.to(weight), self.variance.to(weight)
+        norm.running_mean, norm.running_var = self.moments.mean.to(weight), self.moments.variance.to(weight)
         neck.layers[0], neck.layers[1] = norm.train(neck.training), with_weight(layer, weight)
         method.in_features = weight.shape[1]
 
@@ -83,7 +78,7 @@ def narrow_for(network: nn.Module, data: SampleSet, count: int) -> Narrow | None
     method, neck = parts_of(network)
     if neck is None or method.in_features <= count or any(isinstance(m, InputNorm) and m.dropout for m in neck.layers):
         return None
-    return Narrow.of(data.x, count)
+    return Narrow.of(data.moments, count)
 
 
 def parts_of(network: nn.Module) -> tuple[Method, Neck | None]:
@@ -92,11 +87,6 @@ def parts_of(network: nn.Module) -> tuple[Method, Neck | None]:
     assert isinstance(method, Method)
     neck = getattr(method, "neck", None)
     return method, neck if isinstance(neck, Neck) else None
-
-
-def standardised(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Features as `InputNorm` gives them."""
-    return (x - mean) * torch.rsqrt(variance + InputNorm(1).eps)
 
 
 def with_weight(layer: nn.Linear, weight: Tensor) -> nn.Linear:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from torchlht.answer.finding import check_folder
 from torchlht.data.options import DataArgs, Door, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
-from torchlht.doors import Count, Decay, Many, NotNegative, Parallel, Positive, Seed, Share, Side, Workers
+from torchlht.doors import Count, Decay, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
 from torchlht.errors import ConfigError
 from torchlht.heads.declared import check_method
 from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, Schedule, SemiName, Stream
@@ -118,9 +118,10 @@ class FitArgs(Options):
     """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
     epochs: Count | None = None
     """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100;
-    with `schedule=step` 190 steps of 256 samples, at least 8."""
+    where `schedule=step` is quick as many as show 38,400 samples, at least 4."""
     batch_size: Count | None = None
-    """Samples per step, over all processes; by default 64 for pictures, 128 for features, or 256 with `schedule=step`."""
+    """Samples per step, over all processes; by default 64 for pictures, 128 for features, or 384 where `schedule=step`
+    is quick."""
     accumulate: Count = 1
     """Forward passes per step, each over a part of the batch, to save memory. BatchNorm sees one part at a time."""
     views: Count | None = None
@@ -131,8 +132,8 @@ class FitArgs(Options):
     optimizer: OptimizerName | None = None
     """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
     lr: Positive | None = None
-    """Initial learning rate of the head, which falls to zero along a cosine; by default 0.05 with SGD, or 0.2 with
-    `schedule=step`; 0.001 with AdamW."""
+    """Initial learning rate of the head, which falls to zero along a cosine; by default 0.05 with SGD, or 0.3 where
+    `schedule=step` is quick; 0.001 with AdamW."""
     schedule: Schedule | None = None
     """Whether the learning rate falls after each epoch, or with each step: then transitions of lht learn in the last part only.
     With `step`, features wider than 384 of at least 2,560 samples train two to three times as fast, without --semi; on birds
@@ -140,6 +141,9 @@ class FitArgs(Options):
     components: Many | None = None
     """Train the first layer on this many principal components of wider features, 0 for the features themselves, the default
     unless `schedule=step` is quick: then 384. The weights that are kept are those of the features."""
+    shortcut: WholeShare | None = None
+    """On features, add this share of their linear discriminant, fitted once, to what the network makes of the finest classes;
+    0 for none. By default 0.1 where `schedule=step` is quick or there are 1,000 finest classes. For lht and its variants."""
     backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
     weight_decay: NotNegative | None = None
@@ -166,6 +170,7 @@ class Recipe(FitArgs):
     weight_decay: NotNegative = field()
     schedule: Schedule = field()
     components: Many = field()
+    shortcut: WholeShare = field()
     seed: Seed
     best: bool
     compile: bool
@@ -192,11 +197,14 @@ class MachineArgs(Options):
     random order; `auto` does so for shards at an address or of more than 8 GiB."""
 
 
-SETTLED = ("epochs", "batch_size", "views", "optimizer", "lr", "weight_decay", "schedule", "components")
+SETTLED = ("epochs", "batch_size", "views", "optimizer", "lr", "weight_decay", "schedule", "components", "shortcut")
 """What config.yaml keeps as the recipe has filled it in."""
-BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0, "views": 1}  # what a run did that does not record them
+BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0, "shortcut": 0.0, "views": 1}
+"""What a run did that does not record them."""
 VIEWS = 8  # of each picture, with `freeze_stages`
 MANY, COMPONENTS = 2560, 384  # samples from which steps may be larger, and how many components their first layer is trained on
+SHOWN = 38_400  # samples that quick training shows at least
+SHORTCUT, MANY_CLASSES = 0.1, 1000  # share of the linear discriminant, and from how many finest classes on it is the default
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them
 
 
@@ -269,23 +277,25 @@ class TrainArgs(RunArgs, DataArgs):
         """Whether there are enough samples and features for larger steps on principal components."""
         return samples >= MANY and width > COMPONENTS and self.semi == "none"
 
-    def recipe(self, *, features: bool, samples: int, width: int = 0, pretrained: bool = False) -> Recipe:
+    def recipe(self, *, features: bool, samples: int, width: int = 0, classes: int = 0, pretrained: bool = False) -> Recipe:
         """The recipe with every open value filled in.
 
         Args:
             features: whether it trains on features instead of pictures.
             samples: how many training samples there are.
             width: how wide the features are.
+            classes: how many finest classes there are.
             pretrained: whether the backbone is pretrained and should change slowly.
         """
         optimizer = self.optimizer or ("sgd" if features else "adamw")
         decay = 5e-4 if optimizer == "sgd" else 0.05
         schedule = self.schedule or "epoch"
         quick = schedule == "step" and features and self.can_be_quick(samples, width)
-        batch_size = self.batch_size or ((256 if quick else 128) if features else 64)
-        steps, least = (190 * 256, 8) if quick else (500 * batch_size, 10)
+        short = quick or (features and classes >= MANY_CLASSES and self.semi == "none")
+        batch_size = self.batch_size or ((384 if quick else 128) if features else 64)
+        steps, least = (SHOWN, 4) if quick else (500 * batch_size, 10)
         enough = min(max(math.ceil(steps / samples), least), 100)
-        lr = ((0.2 if quick else 0.05) if optimizer == "sgd" else 0.001) if self.lr is None else self.lr
+        lr = ((0.3 if quick else 0.05) if optimizer == "sgd" else 0.001) if self.lr is None else self.lr
         filled_in: dict[str, Any] = {
             "epochs": self.epochs or (enough if features else 30),
             "batch_size": batch_size,
@@ -296,6 +306,7 @@ class TrainArgs(RunArgs, DataArgs):
             "weight_decay": decay if self.weight_decay is None else self.weight_decay,
             "schedule": schedule,
             "components": (COMPONENTS if quick else 0) if self.components is None else self.components,
+            "shortcut": (SHORTCUT if short else 0.0) if self.shortcut is None else self.shortcut,
             "best": self.select == "best",
         }
         same = {f.name: getattr(self, f.name) for f in dataclasses.fields(Recipe) if f.name not in filled_in}

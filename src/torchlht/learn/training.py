@@ -48,7 +48,7 @@ from torchlht.heads.method import Estimator, find_method, older_options
 from torchlht.heads.prediction import Prediction
 from torchlht.learn.alone import Machine
 from torchlht.learn.building import build, make_semi, taught_samples
-from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
+from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on, shorten, validate
 from torchlht.learn.header import frozen_text, header
 from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
@@ -82,8 +82,8 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     if args.compile:
         check_compiler(machine.device)
     features, samples = args.freeze or model.preprocess is None, len(prepared.samples.index("train"))
-    width, pretrained = model.method.in_features, model.backbone.pretrained
-    recipe = args.recipe(features=features, samples=samples, width=width, pretrained=pretrained)
+    width, classes, pretrained = model.method.in_features, model.hierarchy.sizes[0], model.backbone.pretrained
+    recipe = args.recipe(features=features, samples=samples, width=width, classes=classes, pretrained=pretrained)
     taught = taught_samples(args, prepared.samples, model)
     semi = make_semi(args, recipe, prepared.samples, model, taught)
     frozen = frozen_text(args.freeze, args.freeze_stages)
@@ -342,6 +342,7 @@ def finish(
     if args.select == "best" and not at_once:
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
+    shorten(recipe, model, sets.train)
     if sets.val is not None:
         seen = ask_all(sets.network, sets.val, workers=sets.workers)
         model.calibration = fit_calibration(*seen, model.hierarchy, source="val part of its own data")
@@ -354,7 +355,8 @@ def finish(
             outcomes.write(run.path)
     metrics["selection"] = {"rule": "at once" if at_once else args.select, "epoch": chosen, "epochs": len(history)}
     if sets.val is not None:
-        metrics["validation"] = {n: v for n, v in history[chosen - 1].items() if n.startswith("val_")}
+        row = validate(machine, model, sets.network, sets, sets.val) if recipe.shortcut else history[chosen - 1]
+        metrics["validation"] = {n: v for n, v in row.items() if n.startswith("val_")}
     for row in history:
         if "propagated_right" in row:
             metrics["propagated"] = {"right": row["propagated_right"], "checked": int(row["propagated_checked"])}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from torchlht.doors import Width
@@ -22,6 +24,8 @@ class Flat(Marginal):
         width: width of the neck.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
     """
+
+    can_shorten: ClassVar[bool] = False
 
     def __init__(
         self, in_features: int, hierarchy: Hierarchy, *, width: Width = 600, reduction: Reduction = "per_level_mean"

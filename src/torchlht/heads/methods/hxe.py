@@ -37,6 +37,7 @@ class HXE(Marginal):
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"alpha": (0.1, 0.4)}
+    can_shorten: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -14,28 +14,32 @@ So the default holds T near the tree, by λ₀ KL(softmax(γ₀ S) ‖ T); see `
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from torchlht.data.moments import PART
 from torchlht.doors import NotNegative, Number, OpenShare, Rank, Width
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction, confusion, drift, masked_cross_entropy
-from torchlht.heads.starting import discriminant
+from torchlht.heads.starting import discriminant, shortcut
 from torchlht.heads.transition.core import widened, without_autocast
 from torchlht.heads.transition.networks import LowRank, TransitionNetwork, create_transition, gamma_for
 from torchlht.heads.transition.truncated import Columns
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Confusion, Features, Form, Reduction, Start, TransitionName
 
+if TYPE_CHECKING:
+    from torchlht.data.batches import FeatureSet
+
 HELD = 10.0  # default weight of the drift from the tree; chosen in benchmarks/small_trees.md
 LATE = 0.85  # with `schedule=step`, the share of training after which transitions learn; see benchmarks/peers.md
 STRONG = 3.0  # from this γ₀ on; a weaker prior is meant to be left
 MANY = 1000  # from this many finest classes on, the classifier starts from class means; benchmarks/ten_thousand.md
 LOOKED = 2**14  # samples that the neck's statistics are taken from at the start
-PART = 2**12  # samples at a time
 
 PAPER = "Wang et al., Label Hierarchy Transition, arXiv 2112.02353"
 
@@ -79,6 +83,7 @@ class LHTHead(Method):
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, None)}
     before: ClassVar[dict[str, Any]] = {"prior_weight": 0.0, "gamma": 6.0, "start": "random"}
+    can_shorten: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -114,6 +119,8 @@ class LHTHead(Method):
         self.confusion_weight = confusion_weight
         self.neck = Neck(in_features, len(hierarchy), features=features, width=width)
         self.classifier = Classifier(self.neck.width, hierarchy.sizes[0])
+        self.shortcut: nn.Linear | None = None
+        self.register_load_state_dict_pre_hook(expect_shortcut)  # type: ignore[no-untyped-call]
         self.steps = nn.ModuleList(
             create_transition(
                 transition,
@@ -133,7 +140,8 @@ class LHTHead(Method):
     def forward(self, features: Tensor) -> Prediction:
         """(B, d) features to log-probabilities at every level, and the transitions between levels."""
         fine, *coarser = self.neck(features)
-        log_probs = [torch.log_softmax(widened(self.classifier(fine)), dim=1)]  # (B, C_1)
+        logits = self.classifier(fine) if self.shortcut is None else self.classifier(fine) + self.shortcut(features)
+        log_probs = [torch.log_softmax(widened(logits), dim=1)]  # (B, C_1)
         transitions = [step(u) for step, u in zip(self.steps, coarser, strict=True)]
         for transition in transitions:
             log_probs.append(transition.propagate(log_probs[-1]))  # (B, C_k)
@@ -154,13 +162,18 @@ class LHTHead(Method):
             return
         like, training = self.classifier.weight, self.training
         with torch.no_grad(), without_autocast(like):
+            self.neck.pair()
             self.neck.look(features[:: len(features) // LOOKED + 1].to(like))
             parts = zip(torch.split(features, PART), torch.split(labels, PART), strict=True)
-            batches = ((widened(self.neck(x.to(like))[0]).cpu(), y.cpu()) for x, y in parts)
+            batches = ((widened(self.neck(x.to(like))[0]).cpu(), y.cpu(), None) for x, y in parts)
             weight, bias = discriminant(batches, self.hierarchy, self.neck.width)
             self.classifier.weight.copy_(weight)
             self.classifier.bias.copy_(bias if self.classifier.log_scale is None else torch.zeros_like(bias))
         self.neck.train(training)
+
+    def end(self, data: FeatureSet, share: float) -> None:
+        """Add a shortcut from features to logits: the linear discriminant errs elsewhere than the network does."""
+        self.shortcut = shortcut(data, self.hierarchy, share).to(self.classifier.weight)
 
     def reached(self, share: float) -> None:
         """Transitions that are held near the tree learn late. Until then the classifier learns from the tree itself."""
@@ -179,6 +192,13 @@ class LHTHead(Method):
             assert isinstance(step, TransitionNetwork)
             found |= {f"{name}_{level}": value for name, value in step.scalars().items()}
         return found
+
+
+def expect_shortcut(method: Method, state: Mapping[str, Tensor], prefix: str, *_: Any) -> None:
+    """Before weights are loaded, make room for a shortcut if they have one, and only then."""
+    assert isinstance(method, LHTHead)
+    weight = state.get(f"{prefix}shortcut.weight")
+    method.shortcut = None if weight is None else nn.Linear(weight.shape[1], weight.shape[0]).requires_grad_(False).to(weight)
 
 
 variant(

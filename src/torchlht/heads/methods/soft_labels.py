@@ -39,6 +39,7 @@ class SoftLabels(Marginal):
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"beta": (5.0, 15.0)}
+    can_shorten: ClassVar[bool] = False
     rule: ClassVar[str] = "backtrack"
     mass: Tensor  # (C_1, K + 1): q_c of one class at each height from c
     entropy: Tensor  # (C_1,): Σ_i q_c[i] log q_c[i]
