@@ -26,8 +26,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from torchlht.data.batches import ImageSet, Preprocess, epoch_batches, load
+from torchlht.data.batches import ImageSet, epoch_batches, load
 from torchlht.data.packing import pack
+from torchlht.data.preparing import Preprocess
 from torchlht.data.samples import read_data
 
 BATCH = 64

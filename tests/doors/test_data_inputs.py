@@ -27,8 +27,8 @@ from torchlht import cli
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.console import ReadableConsole, plain_column
-from torchlht.data.batches import Preprocess, decode
 from torchlht.data.pictures import BytesPicture, content_digest, find_problems, open_image, picture_at
+from torchlht.data.preparing import Preprocess, decode
 from torchlht.data.samples import check_images, read_data
 from torchlht.data.sources.shards import expand_braces
 from torchlht.errors import ConfigError, DataError

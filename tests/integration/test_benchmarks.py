@@ -26,10 +26,10 @@ from torchvision.datasets import CIFAR100
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import find_command, main, parse
-from torchlht.data.batches import Preprocess
 from torchlht.data.inputs import expand
 from torchlht.data.named import known_names
 from torchlht.data.pictures import FilePicture, PackedPicture, find_problems, open_image, picture_at
+from torchlht.data.preparing import Preprocess
 from torchlht.data.samples import Mask, Samples, read_data
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy

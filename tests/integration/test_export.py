@@ -27,7 +27,8 @@ from torchlht.answer.exported.write import export, samples
 from torchlht.answer.model import Model, Predictor
 from torchlht.cli import main
 from torchlht.commands.export import ExportArgs, run_export
-from torchlht.data.batches import FeatureSet, Preprocess
+from torchlht.data.batches import FeatureSet
+from torchlht.data.preparing import Preprocess
 from torchlht.errors import ConfigError, LHTError, RunError
 from torchlht.heads.method import method_options
 from torchlht.hierarchy.tree import Hierarchy

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torchlht.answer.asking import ask
 from torchlht.answer.backbones import Backbone, SmallNet, create_backbone
 from torchlht.answer.model import Model, Run
-from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, members
+from torchlht.data.batches import FeatureSet, ImageSet, members
+from torchlht.data.preparing import Preprocess
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.method import Method, create_method
 from torchlht.heads.prediction import Prediction

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from torchlht.cli import all_commands, find_command, parse, usage
-from torchlht.data.batches import Preprocess, paper_preprocess
 from torchlht.data.options import DataArgs
+from torchlht.data.preparing import Preprocess, paper_preprocess
 from torchlht.errors import ConfigError, LHTError
 from torchlht.heads.method import method_options, parse_options
 from torchlht.learn.options import TrainArgs, preset, preset_options

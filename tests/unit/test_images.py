@@ -16,20 +16,18 @@ from PIL import Image
 
 from torchlht.data import batches as loading
 from torchlht.data import pictures as images_module
-from torchlht.data.batches import (
-    FeatureSet,
-    ImageSet,
+from torchlht.data.batches import FeatureSet, ImageSet, epoch_batches, load, sample_set
+from torchlht.data.pictures import FilePicture, Picture, find_problems, images_in, is_image, open_image, picture_at
+from torchlht.data.preparing import (
     Preprocess,
     centre_crop,
     decode,
-    epoch_batches,
-    load,
     normalise,
+    other_colours,
     paper_preprocess,
     random_crop,
-    sample_set,
+    strong_crop,
 )
-from torchlht.data.pictures import FilePicture, Picture, find_problems, images_in, is_image, open_image, picture_at
 from torchlht.data.samples import Samples, check_images
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import cache_dir
@@ -329,6 +327,33 @@ def test_every_crop_has_the_size_asked_for(width: int, height: int, stretch: boo
     assert random_crop(image, spec, np.random.default_rng(seed)).shape == (3, 16, 16)
 
 
+def test_a_strong_crop_is_a_part_at_some_scale_mirrored_half_of_the_time() -> None:
+    spec, rng = Preprocess(size=16, resize=32), np.random.default_rng(0)
+    ramp = torch.arange(40, dtype=torch.uint8).expand(3, 32, 40)  # grey: colours change brightness and contrast alone
+    crops = [strong_crop(ramp, spec, rng).float() for _ in range(200)]
+    assert all(crop.shape == (3, 16, 16) for crop in crops)
+    slopes = torch.stack([crop[:, :, -1].mean() - crop[:, :, 0].mean() for crop in crops])
+    assert 70 < (slopes < 0).sum() < 130
+    widths = slopes.abs() / 15 * 16  # times factors of 0.7 to 1.3, twice
+    assert 0.49 * 18 < widths.min() < 20 < 38 < widths.max() < 1.7 * 40
+    assert torch.equal(strong_crop(ramp, spec, np.random.default_rng(5)), strong_crop(ramp, spec, np.random.default_rng(5)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.tuples(st.floats(0.7, 1.3), st.floats(0.7, 1.3), st.floats(0.7, 1.3)))
+def test_other_colours_are_as_pixel_by_pixel_in_double_precision(factors: tuple[float, float, float]) -> None:
+    image = torch.from_numpy(np.array(noise((7, 5)))).permute(2, 0, 1)
+    x = np.clip(image.double().numpy() * factors[0], 0, 255)
+    x = np.clip(x.mean() + factors[1] * (x - x.mean()), 0, 255)
+    expected = np.array(x)
+    for row in range(5):
+        for column in range(7):
+            grey = sum(x[:, row, column]) / 3
+            expected[:, row, column] = [min(max(grey + factors[2] * (value - grey), 0), 255) for value in x[:, row, column]]
+    assert np.abs(other_colours(image, *factors).double().numpy() - expected).max() <= 0.51
+    assert torch.equal(other_colours(image, 1, 1, 1), image)
+
+
 def test_random_crops_reach_every_place_and_are_mirrored_half_of_the_time() -> None:
     spec = Preprocess(size=4, resize=6)
     column = torch.arange(6, dtype=torch.uint8)
@@ -400,18 +425,18 @@ def paths(tmp_path: Path) -> list[Path]:
 
 def test_augmentation_depends_on_seed_epoch_and_sample_alone(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     labels = torch.arange(6).view(6, 1)
-    data = ImageSet(paths, labels, SPEC, augment=True)
+    data = ImageSet(paths, labels, SPEC, augment="standard")
     data.set_epoch(seed=1, epoch=2)
     whole, y = data.__getitems__([0, 1, 2, 3, 4, 5])
     assert y.tolist() == [[0], [1], [2], [3], [4], [5]]
 
-    other = ImageSet(paths, labels, SPEC, augment=True)
+    other = ImageSet(paths, labels, SPEC, augment="standard")
     other.set_epoch(seed=1, epoch=2)
     assert torch.equal(other.__getitems__([4])[0][0], whole[4])
     assert torch.equal(other.__getitems__([5, 2])[0], whole[[5, 2]])
 
     monkeypatch.setattr(loading, "RAM_LIMIT", 0)
-    from_disk = ImageSet(paths, labels, SPEC, augment=True)
+    from_disk = ImageSet(paths, labels, SPEC, augment="standard")
     assert not from_disk.in_memory
     from_disk.set_epoch(seed=1, epoch=2)
     assert torch.equal(from_disk.__getitems__([3, 0])[0], whole[[3, 0]])
@@ -443,7 +468,7 @@ def test_small_collections_are_decoded_once(paths: list[Path], monkeypatch: pyte
 
 def test_features_are_fetched_by_position() -> None:
     x = np.arange(8, dtype=np.float32).reshape(4, 2)
-    data = sample_set(x, None, np.array([[0], [1], [2], [3]]), None, augment=True)
+    data = sample_set(x, None, np.array([[0], [1], [2], [3]]), None, augment="standard")
     assert isinstance(data, FeatureSet)
     data.set_epoch(seed=1, epoch=1)
     batch, y = data.__getitems__([3, 1])
@@ -453,7 +478,7 @@ def test_features_are_fetched_by_position() -> None:
 
 
 def test_pictures_become_an_image_set(paths: list[Path]) -> None:
-    data = sample_set(None, paths, np.zeros((6, 2), np.int64), SPEC, augment=True)
+    data = sample_set(None, paths, np.zeros((6, 2), np.int64), SPEC, augment="standard")
     assert isinstance(data, ImageSet)
     assert data.augment
 

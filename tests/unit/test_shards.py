@@ -19,20 +19,10 @@ from PIL import Image
 from torchlht import DataError, Hierarchy, read_data
 from torchlht.cli import main
 from torchlht.data import batches
-from torchlht.data.batches import (
-    LANES,
-    ImageSet,
-    Preprocess,
-    ShardReader,
-    lanes_of,
-    load,
-    lying,
-    set_batches,
-    stream_batches,
-    workers_for,
-)
+from torchlht.data.batches import LANES, ImageSet, ShardReader, lanes_of, load, lying, set_batches, stream_batches, workers_for
 from torchlht.data.packing import pack, parse_size
 from torchlht.data.pictures import TarMember, as_url, find_problems, open_image, picture_at
+from torchlht.data.preparing import Preprocess
 from torchlht.data.sources.shards import expand_braces, is_shards
 from torchlht.errors import ConfigError
 from torchlht.learn.options import TrainArgs
@@ -471,8 +461,8 @@ def test_a_streamed_set_gives_what_random_access_gives_also_from_the_middle_of_a
     samples = read_data(packed)
     labels = torch.arange(48).unsqueeze(1)
     spec = Preprocess(size=16, resize=20)
-    streamed = ImageSet(samples.images, labels, spec, augment=True, streamed=True)
-    plain = ImageSet(samples.images, labels, spec, augment=True)
+    streamed = ImageSet(samples.images, labels, spec, augment="standard", streamed=True)
+    plain = ImageSet(samples.images, labels, spec, augment="standard")
     assert not streamed.in_memory
     batches = set_batches(streamed, 7, seed=1, epoch=2)
     for data in (streamed, plain):

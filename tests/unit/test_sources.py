@@ -18,7 +18,7 @@ from PIL import Image
 
 from torchlht.data import samples
 from torchlht.data import sources as folder_of_sources
-from torchlht.data.batches import ImageSet, Preprocess, decode, load
+from torchlht.data.batches import ImageSet, load
 from torchlht.data.named import is_known
 from torchlht.data.packing import pack
 from torchlht.data.pictures import (
@@ -33,6 +33,7 @@ from torchlht.data.pictures import (
     picture_at,
     states,
 )
+from torchlht.data.preparing import Preprocess, decode
 from torchlht.data.samples import (
     Samples,
     Source,

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
-from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, centre_crop, decode
+from torchlht.data.batches import FeatureSet, ImageSet
+from torchlht.data.preparing import Preprocess, centre_crop, decode
 from torchlht.errors import ConfigError
 from torchlht.heads.method import (
     COMMON_OPTIONS,
@@ -35,6 +36,7 @@ from torchlht.heads.prediction import Prediction
 from torchlht.lab.comparison.contenders import Contender, find_contenders
 from torchlht.learn.optimizers import SGD, AdamW
 from torchlht.learn.steps import Averaged, Step, Target, noisy
+from torchlht.vocabulary import Augment
 from trees import normal, paths, random_hierarchy, random_labels, random_method
 
 FEATURES, BATCH = 6, 10
@@ -445,7 +447,7 @@ def pictures(tmp_path: Path) -> list[Path]:
     return found
 
 
-def image_set(pictures: list[Path], *, augment: bool = True) -> ImageSet:
+def image_set(pictures: list[Path], *, augment: Augment = "standard") -> ImageSet:
     data = ImageSet(pictures, torch.arange(6).unsqueeze(1), SPEC, augment=augment)
     data.set_epoch(seed=1, epoch=2)
     return data
@@ -474,7 +476,7 @@ def test_another_view_is_random_repeatable_and_not_that_of_the_steps(pictures: l
 
 
 def test_without_augmentation_every_view_is_the_same(pictures: list[Path]) -> None:
-    data = image_set(pictures, augment=False)
+    data = image_set(pictures, augment="none")
     assert torch.equal(seen(data.view(1, 2)), seen(data.view()))
     features = FeatureSet(torch.randn(3, 2), torch.zeros(3, 1, dtype=torch.int64))
     assert features.view() is features.view(1, 2) is features

@@ -28,7 +28,7 @@ from torchlht import TrainArgs, evaluate, load, train
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
 from torchlht.answer.records import read_config
-from torchlht.data.batches import paper_preprocess
+from torchlht.data.preparing import paper_preprocess
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError
 from torchlht.heads.method import Estimator, create_method, list_methods

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import torchlht
 from torchlht import TrainArgs, train
 from torchlht.answer.backbones import create_backbone
 from torchlht.cli import main
-from torchlht.data.batches import FeatureSet, MapSet, centre_crop, decode, draw_views, normalise
+from torchlht.data.batches import FeatureSet, MapSet, draw_views
+from torchlht.data.preparing import centre_crop, decode, normalise
 from torchlht.data.samples import Samples, read_data
 from torchlht.errors import ConfigError
 from torchlht.files import cache_dir
@@ -48,13 +50,23 @@ def test_the_first_view_is_what_the_first_stages_make_of_the_picture_itself(pict
     assert torch.equal(made.view(0).permute(0, 3, 1, 2), expected.half())
 
 
+def test_the_second_view_is_its_mirror_image(pictures: Path) -> None:
+    made, samples = kept(pictures)
+    spec = made.pictures.spec
+    x = normalise(torch.stack([centre_crop(decode(picture, spec), spec) for picture in samples.images or ()]), spec)
+    with torch.no_grad():
+        expected = torch.cat([made.backbone.eval().maps(part, 2) for part in torch.split(x.flip(3), views.BATCH)])
+    assert torch.equal(made.view(1).permute(0, 3, 1, 2), expected.half())
+
+
 def test_other_views_differ_and_are_computed_once(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = kept(pictures)[0]
-    first, second, third = (made.view(i).clone() for i in range(3))
-    assert not torch.equal(first, second)
-    assert not torch.equal(second, third)
+    found = [made.view(i).clone() for i in range(4)]
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(found, 2))
+    strong = kept(pictures, augment="strong")[0]
+    assert [torch.equal(strong.view(i), found[i]) for i in range(4)] == [True, True, False, False]
     monkeypatch.setattr(views, "write_rows", lambda *_: pytest.fail("it is in the cache"))
-    assert torch.equal(kept(pictures, seed=7)[0].view(1), second)  # runs with other seeds share it
+    assert torch.equal(kept(pictures, seed=7)[0].view(3), found[3])  # runs with other seeds share it
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01\x00 nothing"])
@@ -136,7 +148,9 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_frozen_stages_stay_and_the_whole_network_is_kept(pictures: Path, tmp_path: Path) -> None:
-    run = train(options(pictures, tmp_path / "run", freeze_stages=2, views=3, val=0.2, epochs=8, ema=0.9, lr=0.01))
+    run = train(
+        options(pictures, tmp_path / "run", freeze_stages=2, views=3, freeze_norm=False, val=0.2, epochs=8, ema=0.9, lr=0.01)
+    )
     torch.manual_seed(0)
     start, found = create_backbone("small", pretrained=False).state_dict(), weights(run)
     same = {name for name, value in start.items() if torch.equal(value, found[f"backbone.{name}"])}
@@ -177,6 +191,21 @@ def test_a_run_killed_in_an_epoch_or_between_views_is_resumed_to_the_same_bits(
     assert len(calls) == 8
     again = weights(train(cut))
     assert all(torch.equal(value, again[name]) for name, value in weights(whole).items())
+
+
+@pytest.mark.parametrize(("more", "same"), [({"freeze_stages": 2}, True), ({"freeze_stages": 2, "freeze_norm": False}, False)])
+def test_statistics_stay_if_they_are_frozen_and_the_weights_of_norms_learn(
+    more: dict[str, Any], same: bool, pictures: Path, tmp_path: Path
+) -> None:
+    found = weights(train(options(pictures, tmp_path / "run", **more)))
+    assert torch.equal(found["backbone.network.7.running_mean"], torch.zeros(96)) == same
+    assert not torch.equal(found["backbone.network.7.weight"], torch.ones(96))
+
+
+def test_a_backbone_that_trains_as_a_whole_may_keep_its_statistics(pictures: Path, tmp_path: Path) -> None:
+    found = weights(train(options(pictures, tmp_path / "run", freeze_norm=True)))
+    assert torch.equal(found["backbone.network.1.running_mean"], torch.zeros(16))
+    assert not torch.equal(found["backbone.network.1.weight"], torch.ones(16))
 
 
 def test_one_view_of_frozen_features_is_what_it_was(pictures: Path, tmp_path: Path) -> None:

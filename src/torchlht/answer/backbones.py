@@ -9,16 +9,17 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchlht.answer.asking import evaluating
 from torchlht.answer.finding import prefer_cache_when_offline
 from torchlht.answer.lite0 import PooledEfficientNet
 from torchlht.answer.stages import Stage, check_stages, one_after_the_other, run_stages, stages_of
-from torchlht.data.batches import Preprocess
+from torchlht.data.preparing import Preprocess
 from torchlht.errors import BackboneError, MissingExtraError, installing, suggestion
 
 OWN = ("none", "linear", "small", "efficientnet_lite0")
@@ -35,6 +36,7 @@ class Backbone(nn.Module):
         preprocess: how to prepare pictures for it; None if it takes features.
         pretrained: whether it starts from trained weights.
         entered: how many stages it is entered after; 0 if it takes pictures.
+        norm_frozen: whether BatchNorm keeps its statistics in training.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.preprocess, self.pretrained, self.entered = name, preprocess, pretrained, 0
+        self.norm_frozen = False
         self.network = network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
         self.num_features = 0 if preprocess is None else width or _width(network, preprocess.size)
 
@@ -52,6 +55,14 @@ class Backbone(nn.Module):
         features = run_stages(stages_of(self.network)[self.entered :], x) if self.entered else self.network(x)
         assert isinstance(features, Tensor)
         return features
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of all layers, but not of BatchNorm if it is frozen."""
+        super().train(mode)
+        for module in self.modules() if self.norm_frozen else ():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+        return self
 
     def maps(self, x: Tensor, stages: int) -> Tensor:
         """Pictures (B, 3, size, size) to what the first stages make of them, (B, c, h, w)."""

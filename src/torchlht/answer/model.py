@@ -37,9 +37,10 @@ from torchlht.answer.named import Restriction, Wanted, name_all
 from torchlht.answer.novelty import Novelty
 from torchlht.answer.records import CONFIG, TREE, WEIGHTS, Number, Position, read_config
 from torchlht.answer.table import Answers
-from torchlht.data.batches import FeatureSet, ImageSet, Preprocess, SampleSet
+from torchlht.data.batches import FeatureSet, ImageSet, SampleSet
 from torchlht.data.inputs import feature_rows, pictures_of
 from torchlht.data.pictures import Picture, Problem
+from torchlht.data.preparing import Preprocess
 from torchlht.doors import Count, entrance, fit, from_json
 from torchlht.errors import BackboneError, ConfigError, DataError, RunError, first_line
 from torchlht.files import content, csv_text, replacing, write_json, write_text, write_yaml

@@ -1,10 +1,4 @@
-"""Batches: the order of samples, loading them, and turning a picture into a tensor.
-
-A picture passes three stages; the result of the expensive one can stay in memory:
-
-    decode     picture → uint8 (3, h, w), resized       deterministic, the same for training and evaluation
-    crop       → uint8 (3, size, size)                  random crop and flip in training, the centre otherwise
-    normalise  → float32                                a whole batch at once
+"""Batches: the order of samples, and loading them.
 
 Streaming: The order is planned beforehand, from the contents of the shards alone. Shards are shuffled and dealt to lanes. A
 lane has a few shards open, moves their samples one by one into a buffer, and takes them out at random. A batch comes from one
@@ -22,36 +16,31 @@ import os
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from msgspec import Meta
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from torchlht.data.moments import Moments
 from torchlht.data.pictures import (
     BLOCK,
-    PIXELS,
     BytesPicture,
     InTar,
     Picture,
     Problem,
     TarMember,
     as_url,
-    open_image,
     read_range,
     states,
-    to_rgb,
 )
-from torchlht.doors import Number, Positive, Side, fit
-from torchlht.errors import ConfigError, DataError
+from torchlht.data.preparing import CROPS, Preprocess, centre_crop, decode, normalise
+from torchlht.errors import DataError
+from torchlht.vocabulary import Augment
 
 Ints = NDArray[np.int64]
 # ---- streaming: shards are read from start to end, a few at a time, and samples still come well mixed ----------------
@@ -217,94 +206,6 @@ class ShardReader:
             self.held += member.size
 
 
-# ---- from a picture to a tensor --------------------------------------------------------------------------------------
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-INTERPOLATION = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-
-
-@dataclass(frozen=True)
-class Preprocess:
-    """How pictures become tensors. Stored in a run's configuration, so that prediction does the same as training.
-
-    Attributes:
-        size: side of the network's square input, in pixels.
-        resize: shorter side before cropping, in pixels; both sides with `stretch`.
-        mean, std: per channel, on a scale of 0 to 1.
-        interpolation: `bilinear` or `bicubic`.
-        stretch: ignore the aspect ratio when resizing, as the paper does.
-        padding: pixels added around the picture before a random crop.
-    """
-
-    size: Side
-    resize: Side
-    mean: tuple[Number, Number, Number] = IMAGENET_MEAN
-    std: tuple[Positive, Positive, Positive] = IMAGENET_STD
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    stretch: bool = False
-    padding: Annotated[int, Meta(ge=0, le=4096)] = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for a configuration file."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Preprocess:
-        """The inverse of `to_dict`. Raises ConfigError when a value is missing or makes no sense."""
-        return fit(values, cls, "`preprocess`", ConfigError)
-
-    def resized(self, size: int) -> Preprocess:
-        """The same for another input size, with `resize` in proportion."""
-        if size < 8:
-            raise ConfigError(f"`image_size` is {size}: it must be at least 8 pixels")
-        return replace(self, size=size, resize=round(size * self.resize / self.size))
-
-
-def paper_preprocess(size: int) -> Preprocess:
-    """The published recipe: stretch to 550 px, crop to 448 with 8 px of padding, mean = std = 0.5; else resize only."""
-    if size == 448:
-        half = (0.5, 0.5, 0.5)
-        return Preprocess(size=448, resize=550, mean=half, std=half, stretch=True, padding=8)
-    return Preprocess(size=size, resize=size, stretch=True, padding=4)
-
-
-def decode(source: Picture | str | Path | Image.Image, spec: Preprocess) -> Tensor:
-    """Read and resize a picture, an address or a PIL image: uint8 (3, h, w)."""
-    image = to_rgb(source) if isinstance(source, Image.Image) else open_image(source)
-    if spec.stretch:
-        target = (spec.resize, spec.resize)
-    else:
-        scale = spec.resize / min(image.size)
-        target = (max(round(image.width * scale), spec.size), max(round(image.height * scale), spec.size))
-    if target[0] * target[1] > PIXELS:
-        raise DataError(f"{source}: would be {target[0]:,} × {target[1]:,} pixels after resizing; lower `image_size`")
-    if image.size != target:
-        image = image.resize(target, INTERPOLATION[spec.interpolation])
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
-
-
-def centre_crop(image: Tensor, spec: Preprocess) -> Tensor:
-    """The centre of a picture: (3, size, size)."""
-    top, left = (image.shape[1] - spec.size) // 2, (image.shape[2] - spec.size) // 2
-    return image[:, top : top + spec.size, left : left + spec.size]
-
-
-def random_crop(image: Tensor, spec: Preprocess, rng: np.random.Generator) -> Tensor:
-    """A random part of a picture, mirrored half of the time: (3, size, size)."""
-    if spec.padding:
-        image = torch.nn.functional.pad(image, [spec.padding] * 4)
-    top = rng.integers(image.shape[1] - spec.size + 1)
-    left = rng.integers(image.shape[2] - spec.size + 1)
-    image = image[:, top : top + spec.size, left : left + spec.size]
-    return image.flip(2) if rng.random() < 0.5 else image
-
-
-def normalise(images: Tensor, spec: Preprocess) -> Tensor:
-    """uint8 (B, 3, size, size) to float32, standardised per channel."""
-    mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (spec.mean, spec.std))
-    return images.to(torch.float32, copy=True).sub_(mean).div_(std)  # in place: allocating again would cost as much
-
-
 Batch = tuple[Tensor, Tensor]
 RAM_LIMIT = 2 * 2**30  # decoded pictures are kept in memory up to this many bytes
 
@@ -343,6 +244,8 @@ class FeatureSet(Dataset[Batch]):
 
     def view(self, *moment: int) -> FeatureSet:
         """The same samples as they are; or, given a seed and an epoch, other views than in that epoch."""
+        if not self.others:
+            return self
         other = FeatureSet(self.x, self.labels, self.weights, self.others)
         if moment:
             other.set_epoch(moment[0], -1 - moment[1])
@@ -405,12 +308,12 @@ class ImageSet(Dataset[Batch]):
         images: the pictures.
         labels: (N, K).
         spec: how they become tensors.
-        augment: whether crops are random.
+        augment: how pictures are augmented; `none` shows their centres.
         streamed: whether they are in shards that are read from start to end; batches then come from `stream_batches`.
     """
 
     def __init__(
-        self, images: Sequence[Picture], labels: Tensor, spec: Preprocess, *, augment: bool = False, streamed: bool = False
+        self, images: Sequence[Picture], labels: Tensor, spec: Preprocess, *, augment: Augment = "none", streamed: bool = False
     ) -> None:
         self.images, self.labels, self.spec, self.augment = list(images), labels, spec, augment
         self.seed, self.epoch = 0, 0
@@ -438,7 +341,7 @@ class ImageSet(Dataset[Batch]):
         self._decode_all()
         other = copy.copy(self)
         other.streamed = False  # its order differs from that of the shards
-        other.augment = self.augment and bool(moment)
+        other.augment = self.augment if moment else "none"
         if moment:
             other.set_epoch(moment[0], -1 - moment[1])
         return other
@@ -465,10 +368,10 @@ class ImageSet(Dataset[Batch]):
 
     def _cropped(self, i: int) -> Tensor:
         image = self._decoded(i)
-        if not self.augment:
+        if self.augment == "none":
             return centre_crop(image, self.spec)
         moment = [self.seed, self.epoch, i] if self.epoch >= 0 else [self.seed, -self.epoch, i, 1]
-        return random_crop(image, self.spec, np.random.default_rng(moment))
+        return CROPS[self.augment](image, self.spec, np.random.default_rng(moment))
 
     def plan(self, batches: Sequence[Sequence[int]]) -> None:
         """Announce the batches to come, in order; this process or its workers, in turns, will load them."""
@@ -502,7 +405,7 @@ def sample_set(
     labels: NDArray[np.int64],
     spec: Preprocess | None,
     *,
-    augment: bool = False,
+    augment: Augment = "none",
     streamed: bool = False,
 ) -> SampleSet:
     """A set to load batches from: of features if there are any, else of pictures."""

@@ -9,7 +9,7 @@ import torch
 
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.model import Model
-from torchlht.data.batches import paper_preprocess
+from torchlht.data.preparing import paper_preprocess
 from torchlht.data.samples import Ints, Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, options_of, parse_options, regularise
@@ -36,6 +36,7 @@ def build(args: TrainArgs, samples: Samples) -> Model:
             spec = spec.resized(args.image_size)
         if args.freeze_stages:
             backbone.freeze(args.freeze_stages, spec.size)
+        backbone.norm_frozen = bool(args.freeze_stages) if args.freeze_norm is None else args.freeze_norm
     options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
     options |= parse_options(args.method, args.option)
     method = create_method(args.method, width, samples.hierarchy, **options)

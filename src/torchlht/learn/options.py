@@ -58,6 +58,8 @@ class BackboneArgs(Options):
     freeze_stages: Many = 0
     """Do not train the first stages of the backbone: what they make of views of the pictures is computed once and stored on
     disk. Of the eight of efficientnet_lite0, freezing 4 makes epochs three times as fast, freezing 6 twenty times."""
+    freeze_norm: bool | None = None
+    """Keep the statistics of BatchNorm in the backbone as they are when training starts; by default with `freeze_stages`."""
     image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
@@ -125,8 +127,8 @@ class FitArgs(Options):
     accumulate: Count = 1
     """Forward passes per step, each over a part of the batch, to save memory. BatchNorm sees one part at a time."""
     views: Count | None = None
-    """With `freeze` or `freeze_stages`: how many views of each picture are computed, the picture itself and random crops and
-    flips. Every step draws one. By default 1 with `freeze`, which is no augmentation, and 8 with `freeze_stages`."""
+    """With `freeze` or `freeze_stages`: how many views of each picture are computed: the picture itself, its mirror image, and
+    augmented ones. Every step draws one. By default 1 with `freeze`, which is no augmentation, and 8 with `freeze_stages`."""
     checkpoint_every: Count | None = None
     """Steps between checkpoints inside an epoch; by default a checkpoint is written only after each epoch."""
     optimizer: OptimizerName | None = None
@@ -215,7 +217,8 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
     preset: PresetName = "default"
     """`paper`: the published configuration (ResNet-50, 448 px, 200 epochs, split features, γ = 1); other flags override it."""
     augment: Augment = "standard"
-    """Augmentation: `standard` crops and flips at random, `paper` stretches to 550 and crops to 448, or `none`."""
+    """Augmentation: `standard` crops and flips at random, `strong` also changes scale, shape and colours, `paper` stretches to
+    550 and crops to 448; or `none`."""
     rules: tuple[str, ...] = ()
     """Also measure these rules of answering, such as crm; see `lht evaluate --help`."""
 

@@ -26,10 +26,11 @@ from torchlht.answer.finding import check_folder
 from torchlht.answer.model import History, Model, Run
 from torchlht.answer.novelty import Novelty, fit_novelty, leaves_of
 from torchlht.answer.records import read_config, read_options, read_split
-from torchlht.data.batches import FeatureSet, Preprocess, SampleSet, sample_set
+from torchlht.data.batches import FeatureSet, SampleSet, sample_set
 from torchlht.data.doubts import doubts, refuse_placeholders
 from torchlht.data.named import is_known
 from torchlht.data.pictures import write_problems
+from torchlht.data.preparing import Preprocess
 from torchlht.data.samples import (
     Ints,
     Samples,
@@ -295,7 +296,7 @@ def make_sets(machine: Machine, args: TrainArgs, samples: Samples, model: Model,
         images = [samples.images[i] for i in index] if samples.images else None
         x = features[index] if features is not None else None
         streamed = training and features is None and args.streams(images or ())
-        augment = training and args.augment != "none"
+        augment = args.augment if training else "none"
         return sample_set(x, images, samples.labels[index], model.preprocess, augment=augment, streamed=streamed)
 
     val = samples.index("val")

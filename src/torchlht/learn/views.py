@@ -1,8 +1,8 @@
 """Views of pictures through the frozen part of a backbone: computed once, kept on disk, drawn from in training.
 
-View 0 is the picture as answers see it. The others are cropped and flipped at random. What they look like depends on their
-number and on the pictures, not on the seed of a run, so that runs share them. Each view is a file of its own in the cache: a
-run that is killed repeats one view at most. Files are mapped, so memory holds only what is in use.
+View 0 is the picture as answers see it, view 1 its mirror image. The others are augmented. What they look like depends on
+their number and on the pictures, not on the seed of a run, so that runs share them. Each view is a file of its own in the
+cache: a run that is killed repeats one view at most. Files are mapped, so memory holds only what is in use.
 """
 
 from __future__ import annotations
@@ -71,9 +71,17 @@ class Kept:
         assert images is not None
         self.machine, self.workers, self.stages = machine, workers, args.freeze_stages
         self.backbone = model.backbone.to(machine.device)
+        self.augment, self.mirrored = args.augment, False
         self.low, self.quiet = args.precision == "bf16-mixed", args.quiet or not machine.is_global_zero
         self.pictures = ImageSet(images, torch.zeros(len(samples), 1), spec, streamed=worth_streaming(images))
-        what = [model.backbone.key(), json.dumps(spec.to_dict(), sort_keys=True), samples.fingerprint(), self.stages, self.low]
+        what = [
+            model.backbone.key(),
+            json.dumps(spec.to_dict(), sort_keys=True),
+            samples.fingerprint(),
+            self.stages,
+            self.low,
+            args.augment,
+        ]
         self.name = hashlib.sha256("/".join(map(str, what)).encode()).hexdigest()[:24]
 
     def view(self, number: int) -> Tensor:
@@ -87,8 +95,9 @@ class Kept:
         with self.machine.rank_zero_first():
             found = read_mapped(path, shape, kind)
             if found is None:
-                self.pictures.augment = number > 0
+                self.pictures.augment = self.augment if number > 1 else "none"
                 self.pictures.set_epoch(0, number)
+                self.mirrored = number == 1
                 write_rows(path, shape, kind, self._run_over(number))
                 found = read_mapped(path, shape, kind)
         assert found is not None
@@ -96,6 +105,7 @@ class Kept:
 
     def _run(self, x: Tensor) -> Tensor:
         """What the frozen part makes of pictures (B, 3, size, size)."""
+        x = x.flip(3) if self.mirrored else x
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.low):
             return self.backbone.maps(x, self.stages).permute(0, 2, 3, 1) if self.stages else self.backbone(x)
 

@@ -22,9 +22,10 @@ from torchlht.answer.calibration import Calibration
 from torchlht.answer.model import Model
 from torchlht.answer.named import wanted
 from torchlht.answer.records import read_config, read_options, read_split
-from torchlht.data.batches import ImageSet, Preprocess, SampleSet, sample_set, set_batches, worth_streaming
+from torchlht.data.batches import ImageSet, SampleSet, sample_set, set_batches, worth_streaming
 from torchlht.data.options import DataArgs, TreeArgs
 from torchlht.data.pictures import as_place
+from torchlht.data.preparing import Preprocess
 from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, source_of, with_prior, with_split
 from torchlht.doors import entrance, sentence
 from torchlht.errors import DataError, RunError

@@ -44,7 +44,7 @@ from torchlht.answer.model import Predictor
 from torchlht.answer.named import Wanted
 from torchlht.answer.novelty import Novelty
 from torchlht.answer.records import CalibrationRecord
-from torchlht.data.batches import Preprocess
+from torchlht.data.preparing import Preprocess
 from torchlht.doors import fit, from_json
 from torchlht.errors import ConfigError, LHTError, MissingExtraError, RunError, first_line
 from torchlht.heads.prediction import Prediction, consistent_rule, find_rule, own_choice

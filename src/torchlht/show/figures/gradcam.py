@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from torchlht.answer.asking import device_of
 from torchlht.answer.model import Model
-from torchlht.data.batches import Preprocess, centre_crop, decode, normalise
 from torchlht.data.pictures import Picture
+from torchlht.data.preparing import Preprocess, centre_crop, decode, normalise
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import DenseTransition, Transition
