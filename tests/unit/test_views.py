@@ -25,6 +25,7 @@ from torchlht.learn import fitting, views
 from torchlht.learn.alone import Alone
 from torchlht.learn.building import build
 from torchlht.learn.views import Kept
+from torchlht.measure.evaluation import evaluate
 
 
 def options(data: Path, out: Path | None = None, **more: Any) -> TrainArgs:
@@ -211,6 +212,41 @@ def test_a_backbone_that_trains_as_a_whole_may_keep_its_statistics(pictures: Pat
 def test_one_view_of_frozen_features_is_what_it_was(pictures: Path, tmp_path: Path) -> None:
     one, plain = (train(options(pictures, tmp_path / str(views), freeze=True, views=views)) for views in (1, None))
     assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(one).items())
+
+
+@pytest.mark.parametrize("more", [{}, {"freeze": True}, {"freeze_stages": 2, "views": 2}])
+def test_answers_also_look_at_mirror_images(more: dict[str, Any], pictures: Path, tmp_path: Path) -> None:
+    run = train(options(pictures, tmp_path / "run", mirror=True, **more))
+    backbone, x = torchlht.load(run).backbone, torch.randn(3, 3, 16, 16)
+    assert backbone.mirrored
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(x), (backbone.network(x) + backbone.network(x.flip(3))) / 2)
+    again = evaluate(run)["levels"]
+    assert {level["name"]: level["accuracy"] for level in again} == run.accuracy
+    plain = train(options(pictures, tmp_path / "plain", **more))
+    assert "mirror" not in (plain / "config.yaml").read_text().split("train:")[0]
+
+
+def test_a_comparison_computes_views_once(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, write = [], views.write_rows
+    monkeypatch.setattr(views, "write_rows", lambda path, *rest: (written.append(path), write(path, *rest)))
+    words = ["compare", str(pictures), "--out", str(tmp_path / "compare"), "--methods", "flat,marginal", "--mask", "0.3"]
+    words += [
+        "--backbone",
+        "small",
+        "--image-size",
+        "16",
+        "--freeze-stages",
+        "2",
+        "--views",
+        "3",
+        "--epochs",
+        "1",
+        "--jobs",
+        "1",
+    ]
+    main([*words, "--seeds", "1", "--accelerator", "cpu", "--workers", "0", "--levels", "order,family,species"])
+    assert len(written) == 3
 
 
 @pytest.mark.parametrize(

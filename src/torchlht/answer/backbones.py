@@ -37,6 +37,7 @@ class Backbone(nn.Module):
         pretrained: whether it starts from trained weights.
         entered: how many stages it is entered after; 0 if it takes pictures.
         norm_frozen: whether BatchNorm keeps its statistics in training.
+        mirrored: whether features, except in training, are the means of those of pictures and of their mirror images.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.preprocess, self.pretrained, self.entered = name, preprocess, pretrained, 0
-        self.norm_frozen = False
+        self.norm_frozen = self.mirrored = False
         self.network = network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
         self.num_features = 0 if preprocess is None else width or _width(network, preprocess.size)
 
@@ -52,7 +53,12 @@ class Backbone(nn.Module):
         """Pictures (B, 3, size, size) or maps to features (B, num_features); features to features."""
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        features = run_stages(stages_of(self.network)[self.entered :], x) if self.entered else self.network(x)
+        if self.entered:
+            return run_stages(stages_of(self.network)[self.entered :], x)
+        if self.mirrored and not self.training:
+            features = self.network(x.flip(3)) / 2 + self.network(x) / 2  # in this order: Grad-CAM looks at the last maps
+        else:
+            features = self.network(x)
         assert isinstance(features, Tensor)
         return features
 
@@ -94,8 +100,8 @@ class Backbone(nn.Module):
                 resize(img_size=(size, size))
 
     def key(self) -> str:
-        """A hash of the weights: with the preprocessing and the data, it names a feature cache."""
-        digest = hashlib.sha256(self.name.encode())
+        """A hash of the weights, and of how they are used: with the preprocessing and the data, it names a feature cache."""
+        digest = hashlib.sha256(self.name.encode() + b" mirrored" * self.mirrored)
         for name, value in sorted(self.state_dict().items()):
             digest.update(name.encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())

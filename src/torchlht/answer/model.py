@@ -256,6 +256,7 @@ class Model(nn.Module, Predictor):
             "method": self.method.name,
             "options": self.options,
             "preprocess": self.preprocess.to_dict() if self.preprocess else None,
+            **({"mirror": True} if self.backbone.mirrored else {}),
         }
 
     def write_config(self, folder: Path, *, extra: dict[str, Any] | None = None) -> None:
@@ -313,6 +314,7 @@ class Model(nn.Module, Predictor):
             backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
             method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
         preprocess = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
+        backbone.mirrored = config.get("mirror", False)
         return cls(backbone, method, options=config["options"], preprocess=preprocess)
 
 

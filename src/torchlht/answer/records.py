@@ -33,6 +33,7 @@ class ModelRecord(msgspec.Struct):
     method: str
     options: dict[str, Any]
     preprocess: dict[str, Any] | None = None
+    mirror: bool = False
 
 
 class ConfigRecord(msgspec.Struct):

@@ -36,6 +36,7 @@ def build(args: TrainArgs, samples: Samples) -> Model:
             spec = spec.resized(args.image_size)
         if args.freeze_stages:
             backbone.freeze(args.freeze_stages, spec.size)
+        backbone.mirrored = args.mirror
         backbone.norm_frozen = bool(args.freeze_stages) if args.freeze_norm is None else args.freeze_norm
     options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
     options |= parse_options(args.method, args.option)
@@ -59,9 +60,8 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
     if samples.features is not None:
         if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
             raise ConfigError(f"`backbone={args.backbone}` needs pictures; {args.data} holds features already")
-        if args.freeze or args.freeze_stages:
-            frozen = "freeze" if args.freeze else "freeze_stages"
-            raise ConfigError(f"`{frozen}` is for pictures; {args.data} holds features already")
+        if given := [name for name in ("freeze", "freeze_stages", "mirror") if getattr(args, name)]:
+            raise ConfigError(f"`{given[0]}` is for pictures; {args.data} holds features already")
         if args.compile:
             raise ConfigError(f"`compile` is for the backbone of pictures; {args.data} holds features already")
         return "linear" if args.backbone == "linear" else "none"

@@ -60,6 +60,8 @@ class BackboneArgs(Options):
     disk. Of the eight of efficientnet_lite0, freezing 4 makes epochs three times as fast, freezing 6 twenty times."""
     freeze_norm: bool | None = None
     """Keep the statistics of BatchNorm in the backbone as they are when training starts; by default with `freeze_stages`."""
+    mirror: bool = False
+    """Answers look at each picture and at its mirror image, and take the mean of their features. Takes twice as long."""
     image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 

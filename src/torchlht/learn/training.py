@@ -325,11 +325,12 @@ def compute_features(machine: Machine, args: TrainArgs, samples: Samples, model:
 
 
 def warm_features(args: TrainArgs, samples: Samples) -> None:
-    """Compute a frozen backbone's features now, if they are not in the cache yet, so that several runs can use them."""
-    machine = find_machine(args.accelerator, args.devices, args.precision)
+    """Compute what a frozen backbone gives now, if it is not in the cache yet, so that several runs can use it."""
+    machine, taught = find_machine(args.accelerator, args.devices, args.precision), samples.index("train")
     torch.manual_seed(args.seed)
     model = build(dataclasses.replace(args, method="flat", option=()), samples)
-    compute_features(machine, args, samples, model, args.workers if args.workers is not None else (os.cpu_count() or 1))
+    views = args.recipe(features=args.freeze, samples=len(taught)).views
+    with_views(machine, args, views, samples, model, taught, make_sets(machine, args, samples, model, taught))
 
 
 # ---- keep ----------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def compare_there(args: CompareArgs) -> Comparison:
     if left_out:
         console.note(f"left out: {', '.join(left_out)} (name one to see why)", quiet=False)
     write_yaml(args.out / SETTINGS, args.settings())
-    if args.freeze:
+    if args.freeze or args.freeze_stages:
         warm_features(first, prepared.samples)
     width = 0 if prepared.samples.features is None else prepared.samples.features.shape[1]
     lr = first.recipe(features=features, samples=len(prepared.samples.index("train")), width=width).lr
