@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ from PIL import Image
 
 from torchlht.cli import main
 from torchlht.errors import RunError
+from torchlht.files import cache_dir
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.prepare import BENCHMARKS
 from torchlht.lab.options import ReproduceArgs
+from torchlht.lab.reproduction.experiments import MEDIUM
 from torchlht.lab.reproduction.running import reproduce
 
 CUB = Hierarchy.read(Path(__file__).parents[2] / "src/torchlht/trees/cub.json")
@@ -158,6 +161,29 @@ def test_low_resolution_is_half_the_size_at_small_scale(archive: Path, tmp_path:
     config = (out / "R-0" / "runs" / "lht-R0-s0" / "config.yaml").read_text()
     assert "size: 112" in config
     assert [row["paper"] for row in table(out) if row["level"] == "species"] == ["78.0", "79.9", "", ""]
+
+
+def test_medium_scale_trains_on_a_subset_and_on_all_and_goes_on(archive: Path, tmp_path: Path, monkeypatch) -> None:
+    tiny = {"freeze_stages": 2, "views": 2, "image_size": 16, "precision": "32-true", "epochs": 1}
+    for name, value in tiny.items():
+        monkeypatch.setitem(MEDIUM, name, value)
+    options = {"scale": "medium", "backbone": "small"}
+    out = reproduce(quick("cub-main", archive, tmp_path / "out", parts="subset-R-90", **options))
+    assert len(list((cache_dir() / "views").iterdir())) == 2, "runs share them"
+    text = (out / "table.md").read_text()
+    assert "--scale medium --parts subset-R-90" in text
+    assert re.search(r"- subset-R-90: 90% masked, species: .* \(± in points, from 59 test samples alone", text)
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/runs/*/metrics.json")}
+    assert len(before) == 8
+    out = reproduce(quick("cub-main", archive, tmp_path / "out", parts="subset-R-90,all-R-90", resume=True, **options))
+    runs = {path: path.stat().st_mtime_ns for path in out.glob("*/runs/*/metrics.json")}
+    assert len(runs) == 16
+    assert before.items() <= runs.items(), "nothing is trained twice"
+    rows = table(out)
+    assert {row["setting"] for row in rows} == {"subset, R=90", "all, R=90"}
+    papers = {row["paper"] for row in rows if row["method"] == "fgon" and row["level"] == "species"}
+    assert papers == {"63.8"}, "of all birds, beside both"
+    assert all(float(row["mean"]) > 0 for row in rows if row["metric"] == "seconds of training")
 
 
 def test_low_shot_on_other_classes_has_nothing_of_the_papers_beside_it(tmp_path: Path) -> None:

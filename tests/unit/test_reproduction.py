@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import mean
 
@@ -12,12 +12,15 @@ import pytest
 
 from torchlht.cli import main
 from torchlht.commands.reproduce import runs
+from torchlht.data.samples import read_data
 from torchlht.errors import ConfigError, DataError
+from torchlht.files import csv_text
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.comparison.contenders import find_contenders
 from torchlht.lab.options import CompareArgs, ReproduceArgs
-from torchlht.lab.reproduction.experiments import EXPERIMENTS, Arm, Experiment, Part, find_experiment, list_experiments
+from torchlht.lab.reproduction.experiments import EXPERIMENTS, MEDIUM, Arm, Experiment, Part, find_experiment, list_experiments
 from torchlht.lab.reproduction.running import DRAWINGS, Reproduction, find_data, spaced
+from torchlht.lab.reproduction.subset import write_subset
 from torchlht.lab.reproduction.tables import (
     Cell,
     PaperFigure,
@@ -196,12 +199,50 @@ def test_runs_are_counted(tmp_path: Path) -> None:
     assert runs(find_experiment("attributes-cub"), "full") == 0
 
 
+def test_medium_scale_trains_the_last_stages_with_the_same_options_for_all(tmp_path: Path) -> None:
+    experiment = find_experiment("cub-main").at("medium")
+    medium = Reproduction(experiment, ReproduceArgs("cub-main", scale="medium"), tmp_path, "cub.csv")
+    assert [part.name for part in experiment.parts] == ["subset-R-50", "subset-R-90", "all-R-50", "all-R-90"]
+    options = [medium.comparison(part) for part in experiment.parts]
+    assert [one.masks() for one in options] == [[0.5], [0.9]] * 2
+    assert [one.seed_list() for one in options] == [[10, 100, 1]] * 2 + [[10]] * 2
+    assert [Path(one.data).name for one in options] == ["subset.csv"] * 2 + ["cub.csv"] * 2
+    methods = ["hd-cnn", "fgon", "hrn", "lht-paper:confusion_weight=0.01", "multihead", "marginal", "lht", "lht:semi=both"]
+    assert options[1].method_list() == methods
+    for one in options:
+        assert {name: getattr(one, name) for name in MEDIUM} == MEDIUM
+        assert (one.backbone, one.freeze, one.select, one.mask_rounding) == ("efficientnet_lite0", False, "last", "lht")
+    assert runs(find_experiment("cub-main"), "medium") == 8 * 2 * (3 + 1)
+    assert "families" not in medium.how()
+    assert "all classes whose parent has 5 to 8 of them" in medium.how()
+
+
+@pytest.mark.parametrize("tree", ["cub", "cub-published"])
+def test_the_subset_is_the_families_of_five_to_eight_species(tree: str, tmp_path: Path) -> None:
+    birds = Hierarchy.read(ROOT / f"src/torchlht/trees/{tree}.json")
+    rows = [["path", "order", "family", "species", "split"]]
+    for leaf in range(birds.sizes[0]):
+        species, family, order = (birds.classes[k][c] for k, c in enumerate(birds.path(leaf)))
+        rows += [[f"{leaf}-{split}.jpg", order, family, species, split] for split in ("train", "test")]
+    (tmp_path / "birds.csv").write_text(csv_text(rows))
+    write_subset(str(tmp_path / "birds.csv"), tmp_path / "data" / "subset.csv", 5, 8)
+    found = read_data(tmp_path / "data" / "subset.csv")
+    assert found.hierarchy.sizes == (59, 9, 5)
+    assert len(found) == 2 * 59
+    families = Counter(row[2] for row in rows[1::2])
+    assert set(found.hierarchy.classes[1]) == {name for name, count in families.items() if 5 <= count <= 8}
+    assert str(found.images[0]).startswith(str(tmp_path)), "pictures stay where they are"  # type: ignore[index]
+    assert sorted(found.split.tolist()) == ["test"] * 59 + ["train"] * 59
+
+
 def test_features_do_not_do_where_pictures_are_needed(tmp_path: Path) -> None:
     file = tmp_path / "x.npz"
     file.touch()
     with pytest.raises(ConfigError, match="grad-cam-cub needs pictures: pass the cub archive with root"):
         find_data(find_experiment("grad-cam-cub"), ReproduceArgs("grad-cam-cub", root=file), tmp_path)
     assert find_data(find_experiment("cub-main"), ReproduceArgs("cub-main", root=file), tmp_path) == str(file)
+    with pytest.raises(ConfigError, match="cub-main needs pictures"):
+        find_data(find_experiment("cub-main"), ReproduceArgs("cub-main", root=file, scale="medium"), tmp_path)
 
 
 def test_without_data_it_says_where_it_is_had(tmp_path: Path) -> None:
@@ -216,6 +257,8 @@ def test_without_data_it_says_where_it_is_had(tmp_path: Path) -> None:
     [
         (["cub-mian"], "unknown experiment 'cub-mian': did you mean cub-main"),
         (["cub-main", "--root", "nowhere"], "nowhere: no such file or folder"),
+        (["cars-main", "--scale", "medium"], "cars-main has small and full alone; cub-main has medium"),
+        (["cub-main", "--parts", "R-90,nope"], "--parts R-90,nope: cub-main has R-0-70, R-90 at this scale"),
         (["list", "zebra*"], "no experiment matches 'zebra*'"),
     ],
 )

@@ -62,16 +62,17 @@ def run_list(args: ReproduceListArgs) -> None:
     if not found:
         raise ConfigError(f"no experiment matches {args.pattern!r}; lht reproduce list shows them all")
     table = Table(box=None, pad_edge=False)
-    for name in ("name", "what", "data", "runs full / small"):
+    for name in ("name", "what", "data", "runs full / medium / small"):
         table.add_column(name, no_wrap=name in ("name", "data"), justify="right" if name.startswith("runs") else "left")
     for experiment in found:
-        count = f"{runs(experiment, 'full')} / {runs(experiment, 'small')}" if experiment.parts else "–"
-        table.add_row(experiment.name, experiment.what, experiment.data, count)
+        counts = " / ".join(str(runs(experiment, scale) or "–") for scale in ("full", "medium", "small"))
+        table.add_row(experiment.name, experiment.what, experiment.data, counts if experiment.parts else "–")
     console.out.print(table)
-    console.say("one of them: lht reproduce NAME --root ARCHIVE [--scale full|small]   ·   archives: lht data prepare list")
+    console.say("one: lht reproduce NAME --root ARCHIVE [--scale full|medium|small]   ·   archives: lht data prepare list")
 
 
 def runs(experiment: Experiment, scale: str) -> int:
     """How many models an experiment trains."""
-    seeds = CompareArgs("", Path(), seeds=experiment.seeds).seed_list()
-    return len(seeds) * sum(len(part.arms_at(scale)) * len(part.masks) for part in experiment.parts)
+    parts = experiment.medium if scale == "medium" else experiment.parts
+    seeds = [CompareArgs("", Path(), seeds=part.seeds or experiment.seeds).seed_list() for part in parts]
+    return sum(len(own) * len(part.arms_at(scale)) * len(part.masks) for own, part in zip(seeds, parts, strict=True))

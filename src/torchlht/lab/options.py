@@ -221,17 +221,25 @@ class ReproduceArgs(Options):
     root: Path | None = None
     """The dataset's archive; or a table or an .npz of features to use instead. Not needed for a dataset that was prepared by
     name."""
-    scale: Literal["full", "small"] = "small"
-    """`full`: the paper's recipe, 200 epochs of ResNet-50 at 448 px. `small`: the same protocol on frozen features."""
+    scale: Literal["full", "medium", "small"] = "small"
+    """`full`: the paper's recipe, 200 epochs of ResNet-50 at 448 px. `medium`, for cub-main: the last stages of a small network
+    train on pictures, on some families and on all birds. `small`: the same protocol on frozen features."""
+    parts: str | None = None
+    """Only the parts whose names begin with these words, separated by commas, such as subset or R-90; all by default."""
     out: Path | None = None
     """Directory for the table, the pictures and the runs; runs/NAME-SCALE by default."""
     seeds: int | str | None = None
-    """How many seeds, or the seeds themselves; 10,100,1 by default, as in the paper's code, and five for ISIC."""
+    """How many seeds, or the seeds themselves; 10,100,1 by default, as in the paper's code; five for ISIC, and one for all
+    birds at medium scale."""
     epochs: Count | None = None
     """Number of epochs, instead of the recipe's."""
     backbone: str | None = None
-    """For --scale small: the frozen network that gives features; efficientnet_lite0 by default."""
+    """For --scale small and medium: the network, frozen or in part; efficientnet_lite0 by default."""
     jobs: Parallel | None = None
     """Number of runs at a time; the number of cores by default."""
     resume: bool = False
     """Continue an interrupted reproduction; finished runs are kept."""
+
+    def part_names(self) -> list[str]:
+        """`parts` as a list."""
+        return [] if self.parts is None else [word.strip() for word in self.parts.split(",")]

@@ -29,6 +29,7 @@ ACCURACY, MEAN = REGISTER["accuracy"], REGISTER["mean_accuracy"]  # for ranking 
 RULE = " + "  # between a method and a rule of answering that is not its own
 RULES_CHANGE = ("accuracy", "mean_accuracy", "mistake_severity")
 KEYS = ("method", "mask", "seed", "level")
+INTERVALS = "± in these sentences is the half-width of a 95 % interval; those of a line hold for all its differences at once."
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -285,7 +286,7 @@ def document(results: Comparison, trials: Sequence[Trial] = ()) -> str:
         "Accuracy in percent on test samples (n: how many have a label), mean ± standard deviation over seeds; at each mask "
         f"the best at {finest} last.",
         "\n".join(f"- {verdict.text()}" for verdict in found),
-        "± in these sentences is the half-width of a 95 % interval; those of a line hold for all its differences at once.",
+        INTERVALS,
     ]
     if any(verdict.samples is None for verdict in found):
         parts[-1] += " Runs of earlier versions have kept no answers, so that the choice of test samples cannot be counted."

@@ -1,11 +1,13 @@
 """Every table and figure of the paper as data: methods, masks and options, and the paper's rows they correspond to.
 
 An experiment consists of parts. Each part is one comparison, methods × masks × seeds on the same options. Arms that are not in
-the paper are ours: stronger baselines, our defaults. At full scale only the paper's own arms run.
+the paper are ours: stronger baselines, our defaults. At full scale only the paper's own arms run. At medium scale the last
+stages of a small network train as well; what they train with is `MEDIUM`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -13,7 +15,20 @@ from typing import Any, Literal
 
 from torchlht.errors import ConfigError, suggestion
 
-FROZEN = "efficientnet_lite0"  # the backbone at small scale: its weights need no hub
+FROZEN = "efficientnet_lite0"  # the backbone at small and medium scale: its weights need no hub
+MEDIUM: dict[str, Any] = {
+    "freeze_stages": 6,
+    "views": 8,
+    "augment": "strong",
+    "precision": "bf16-mixed",
+    "epochs": 20,
+    "batch_size": 64,
+    "optimizer": "sgd",
+    "lr": 0.03,
+    "backbone_lr": 0.005,
+    "ema": 0.99,
+}
+"""Options of every run at medium scale, the same for all methods."""
 Where = Literal["levels", "all", "finest", "classes"]
 
 
@@ -36,8 +51,10 @@ class Part:
         masks: shares of hidden fine labels.
         setting: name of a mask, as a format of its percentage.
         paper_setting: the paper's name for it, if different.
-        common: options of every run, at both scales.
+        common: options of every run, at all scales.
         small: options at small scale only, which override those.
+        siblings: train on the finest classes only that are so many under one parent, at least and at most; None for all.
+        seeds: as `lht compare --seeds` takes them; those of the experiment by default.
     """
 
     name: str
@@ -47,10 +64,12 @@ class Part:
     paper_setting: str = ""
     common: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] = field(default_factory=dict)
+    siblings: tuple[int, int] | None = None
+    seeds: str = ""
 
     def arms_at(self, scale: str) -> tuple[Arm, ...]:
         """The arms at a scale: at full scale only those of the paper."""
-        return tuple(arm for arm in self.arms if scale == "small" or not arm.added)
+        return tuple(arm for arm in self.arms if scale != "full" or not arm.added)
 
     def called(self, mask: float, *, by_paper: bool = False) -> str:
         """The name of a mask in tables, ours or the paper's."""
@@ -69,6 +88,7 @@ class Measure:
 
 ACCURACY = (Measure("accuracy", "ACC", "levels"), Measure("mean_accuracy", "mACC", "all"))
 FINEST = (Measure("accuracy", "ACC", "finest"),)
+SECONDS = Measure("train_seconds", "seconds of training", "all")
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,7 @@ class Experiment:
         seeds: as `lht compare --seeds` takes them.
         over: what the spread is computed over.
         notes: remarks for reading it: the paper's slips, and what we do instead.
+        medium: its comparisons at medium scale; none if it has no such scale.
     """
 
     name: str
@@ -100,6 +121,15 @@ class Experiment:
     seeds: str = "10,100,1"
     over: str = "seeds"
     notes: tuple[str, ...] = ()
+    medium: tuple[Part, ...] = ()
+
+    def at(self, scale: str) -> Experiment:
+        """The experiment at a scale. Raises ConfigError if it has no such scale."""
+        if scale != "medium":
+            return self
+        if not self.medium:
+            raise ConfigError(f"`scale=medium`: {self.name} has small and full alone; cub-main has medium")
+        return dataclasses.replace(self, parts=self.medium, measures=(*self.measures, SECONDS))
 
 
 # ---- arms ----------------------------------------------------------------------------------------------------------
@@ -152,7 +182,8 @@ def by_weight(weight: float, arms: tuple[Arm, ...], published: str, *more: Arm, 
     """
     low = options.pop("masks", LOW_MASKS)
     levels = "R2" if options.get("common", {}).get("mask_levels") == 2 else "R"
-    names = (f"{levels}-{100 * low[0]:g}-{100 * low[-1]:g}", f"{levels}-90")
+    ends = dict.fromkeys(f"{100 * mask:g}" for mask in (low[0], low[-1]))
+    names = ("-".join([levels, *ends]), f"{levels}-90")
     return tuple(
         Part(name, (*arms, Arm(lht_paper(value), published), *more), masks, **options)
         for name, value, masks in ((names[0], weight, low), (names[1], 0.01, (0.9,)))
@@ -198,6 +229,18 @@ def main_table(data: str, title: str, weight: float, *notes: str) -> Experiment:
     return Experiment(
         f"{data}-main", f"Main table, {title}: every method at R = 0 … 90 %", data, parts, f"{data}-main", notes=(*MAIN, *notes)
     )
+
+
+def fine_tuned(weight: float) -> tuple[Part, ...]:
+    """The main table at medium scale: on families of five to eight species with three seeds, then on all with one."""
+    rivals = tuple(arm for arm in RIVALS if arm.method in ("hd-cnn", "fgon", "hrn"))
+    ours, low = added("multihead", "marginal", "lht", "lht:semi=both"), (0.5,)
+    parts: list[Part] = []
+    for name, siblings, seeds in (("subset", (5, 8), "10,100,1"), ("all", None, "10,")):
+        how: dict[str, Any] = {"setting": f"{name}, R={{:g}}", "paper_setting": "R={:g}", "siblings": siblings, "seeds": seeds}
+        for part in by_weight(weight, rivals, "LHT", *ours, masks=low, **how):
+            parts.append(dataclasses.replace(part, name=f"{name}-{part.name}"))
+    return tuple(parts)
 
 
 def low_resolution(data: str, title: str, weight: float) -> Experiment:
@@ -253,7 +296,7 @@ TRANSITION_NETWORKS = "ResNet-50 + HCL + Transition Networks"
 R90 = (0.9,)
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    main_table("cub", "CUB-200-2011", 0.1, TREE, IMAGES),
+    dataclasses.replace(main_table("cub", "CUB-200-2011", 0.1, TREE, IMAGES), medium=fine_tuned(0.1)),
     main_table("aircraft", "FGVC-Aircraft", 2.0, TIES),
     main_table(
         "cars",

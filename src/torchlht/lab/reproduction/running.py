@@ -19,11 +19,12 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.lab.benchmarks.archive import find_base
 from torchlht.lab.benchmarks.prepare import prepare_benchmark, prepared_table
 from torchlht.lab.comparison.contenders import run_name
-from torchlht.lab.comparison.grid import compare
-from torchlht.lab.comparison.results import Comparison, read_results
+from torchlht.lab.comparison.grid import SETTINGS, compare
+from torchlht.lab.comparison.results import Comparison, read_results, verdicts
 from torchlht.lab.lowshot.running import lowshot
 from torchlht.lab.options import CompareArgs, LowshotArgs, ReproduceArgs
-from torchlht.lab.reproduction.experiments import FROZEN, Arm, Experiment, Part, find_experiment
+from torchlht.lab.reproduction.experiments import FROZEN, MEDIUM, Arm, Experiment, Part, find_experiment
+from torchlht.lab.reproduction.subset import write_subset
 from torchlht.lab.reproduction.tables import Cell, PaperFigure, document, paper_figures, part_figures, write_figures
 from torchlht.learn.options import preset
 from torchlht.measure.evaluation import run_inputs
@@ -56,18 +57,26 @@ class Reproduction:
         """Whether the data are features."""
         return self.data.endswith(".npz")
 
-    def seeds(self) -> int | str:
-        """The seeds, as `lht compare` takes them."""
-        return self.args.seeds if self.args.seeds is not None else self.experiment.seeds
+    def seeds(self, part: Part) -> int | str:
+        """The seeds of a part, as `lht compare` takes them."""
+        return self.args.seeds if self.args.seeds is not None else part.seeds or self.experiment.seeds
+
+    def wanted(self, part: Part) -> bool:
+        """Whether a part is to be run."""
+        return self.args.parts is None or part.name.startswith(tuple(self.args.part_names()))
+
+    def table(self, part: Part) -> str:
+        """The data of a part: all, or the table of a subset, which `run_part` writes."""
+        return self.data if part.siblings is None else str(self.out / "data" / "subset.csv")
 
     def comparison(self, part: Part) -> CompareArgs:
         """The options of `lht compare` for a part."""
         return CompareArgs(
-            self.data,
+            self.table(part),
             self.out / part.name,
             methods=",".join(arm.method for arm in part.arms_at(self.args.scale)),
             mask=",".join(f"{mask:g}" for mask in part.masks),
-            seeds=self.seeds(),
+            seeds=self.seeds(part),
             jobs=self.args.jobs,
             resume=self.args.resume and (self.out / part.name).exists(),
             **self.common(part),
@@ -78,6 +87,8 @@ class Reproduction:
         options: dict[str, Any] = {"mask_rounding": "lht", **part.common}
         if self.args.scale == "full":
             options = preset("paper") | {"mask_seed": 10} | options
+        elif self.args.scale == "medium":
+            options |= {"backbone": self.args.backbone or FROZEN, **MEDIUM}
         else:
             options |= part.small
             if not self.features:
@@ -95,6 +106,8 @@ class Reproduction:
             return f"Drawn from {data} and the archive it was prepared from; nothing is trained."
         if self.args.scale == "full":
             return f"Scale full: the paper's recipe (ResNet-50, 448 px, 200 epochs, the paper's masks) on {data}."
+        if self.args.scale == "medium":
+            return self.how_medium(data)
         frozen = data if self.features else f"features of a frozen {self.args.backbone or FROZEN} of {data}"
         long = f" for {self.args.epochs} epochs" if self.args.epochs else ""
         return (
@@ -102,10 +115,28 @@ class Reproduction:
             f"defaults{long}. Not the paper's recipe: orders and differences can be compared, levels cannot."
         )
 
+    def how_medium(self, data: str) -> str:
+        """One paragraph about medium scale: what trains, with what, and on which classes."""
+        options = MEDIUM | ({"epochs": self.args.epochs} if self.args.epochs else {})
+        named = ", ".join(f"{name} {value}" for name, value in options.items())
+        subsets = {part.siblings for part in self.experiment.parts if part.siblings}
+        rule = "".join(f" The subset is all classes whose parent has {a} to {b} of them." for a, b in subsets)
+        network = self.args.backbone or FROZEN
+        return (
+            f"Scale medium: the paper's protocol (split, masks, seeds) on {data}, with a pretrained {network} whose last "
+            f"stages train; the same options for every method ({named}).{rule} Not the paper's recipe: orders and "
+            "differences can be compared, levels cannot. The paper's figures are of all classes, beside the subset, too."
+        )
+
     def command(self) -> str:
         """The command that produced it, without the path of the archive."""
         root = [] if self.args.root is None else ["--root", self.args.root.name]
-        given = {"--seeds": self.args.seeds, "--epochs": self.args.epochs, "--backbone": self.args.backbone}
+        given = {
+            "--parts": self.args.parts,
+            "--seeds": self.args.seeds,
+            "--epochs": self.args.epochs,
+            "--backbone": self.args.backbone,
+        }
         words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
         return shlex.join(["lht", "reproduce", self.experiment.name, *root, "--scale", self.args.scale, *words])
 
@@ -251,16 +282,27 @@ def reproduce(args: ReproduceArgs) -> Path:
     Raises:
         LHTError: when the name is unknown, or the data is missing or wrong, before training.
     """
-    experiment = find_experiment(args.name)
+    experiment = find_experiment(args.name).at(args.scale)
+    check_parts(experiment, args)
     out = args.out or Path("runs") / f"{args.name}-{args.scale}"
     work = Reproduction(experiment, args, out, find_data(experiment, args, out))
     if experiment.data == "ilsvrc-lowshot":
         figures = reproduce_lowshot(work.experiment, args, out, work.data)
     else:
-        figures = [figure for part in experiment.parts for figure in run_part(work, part)]
+        for part in filter(work.wanted, experiment.parts):
+            run_part(work, part)
+        figures = [figure for part in experiment.parts if finished(work, part) for figure in figures_of(work, part)]
     pictures = DRAWINGS[experiment.draw](work) if experiment.draw else []
     write_results(work, figures, pictures)
     return out
+
+
+def check_parts(experiment: Experiment, args: ReproduceArgs) -> None:
+    """Raise ConfigError if it has no parts of the names that are asked for."""
+    names = [part.name for part in experiment.parts]
+    for word in args.part_names():
+        if not any(name.startswith(word) for name in names):
+            raise ConfigError(f"`parts={args.parts}`: {experiment.name} has {', '.join(names) or 'no parts'} at this scale")
 
 
 def find_data(experiment: Experiment, args: ReproduceArgs, out: Path) -> str:
@@ -274,7 +316,7 @@ def find_data(experiment: Experiment, args: ReproduceArgs, out: Path) -> str:
         return str(prepared_table(experiment.data))
     if not args.root.exists():
         raise DataError(f"{args.root}: no such file or folder; `root` is the {experiment.data} archive, a table, or an .npz")
-    if args.root.is_file() and experiment.pictures and args.root.suffix == ".npz":
+    if args.root.is_file() and (experiment.pictures or args.scale == "medium") and args.root.suffix == ".npz":
         raise ConfigError(f"{experiment.name} needs pictures: pass the {experiment.data} archive with `root`, not features")
     if args.root.is_file():
         return str(args.root)
@@ -282,10 +324,23 @@ def find_data(experiment: Experiment, args: ReproduceArgs, out: Path) -> str:
     return str(prepare_benchmark(experiment.data, args.root, out / "data", tree=tree))
 
 
-def run_part(work: Reproduction, part: Part) -> list[PaperFigure]:
-    """Train what is not trained yet, and return its figures."""
+def run_part(work: Reproduction, part: Part) -> None:
+    """Train what is not trained yet."""
+    if part.siblings is not None:
+        write_subset(work.data, Path(work.table(part)), *part.siblings)
+    compare(work.comparison(part))
+
+
+def finished(work: Reproduction, part: Part) -> bool:
+    """Whether a part has results with these options: it was run now, or before."""
     options = work.comparison(part)
-    compare(options)
+    done = (options.out / "results.csv").is_file() and (options.out / SETTINGS).is_file()
+    return done and options.continues(options.kept_settings(options.out / SETTINGS))
+
+
+def figures_of(work: Reproduction, part: Part) -> list[PaperFigure]:
+    """The figures of a finished part."""
+    options = work.comparison(part)
     shown = dataclasses.replace(part, arms=part.arms_at(work.args.scale))
     recalls = {}
     if any(measure.where == "classes" for measure in work.experiment.measures):
@@ -336,9 +391,16 @@ def reproduce_lowshot(experiment: Experiment, args: ReproduceArgs, out: Path, da
     return figures
 
 
+def judged_lines(work: Reproduction) -> list[str]:
+    """Which differences exceed noise, in each part that has finished."""
+    done = [part for part in work.experiment.parts if finished(work, part)]
+    return [f"{part.name}: {one.text()}" for part in done for one in verdicts(read_results(work.out / part.name))]
+
+
 def write_results(work: Reproduction, figures: Sequence[PaperFigure], pictures: Sequence[str]) -> None:
     """Write table.csv and table.md."""
     if figures:
         write_figures(work.out / "table.csv", work.experiment, figures)
-    text = document(work.experiment, figures, how=work.how(), command=work.command(), pictures=pictures)
+    judged = judged_lines(work) if work.args.scale == "medium" else []
+    text = document(work.experiment, figures, how=work.how(), command=work.command(), pictures=pictures, judged=judged)
     write_text(work.out / "table.md", text)

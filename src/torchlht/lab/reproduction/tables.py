@@ -14,7 +14,7 @@ from typing import NamedTuple
 from scipy.stats import kendalltau
 
 from torchlht.files import csv_text, write_text
-from torchlht.lab.comparison.results import ACCURACY, Comparison, markdown, mean_std
+from torchlht.lab.comparison.results import ACCURACY, INTERVALS, Comparison, markdown, mean_std
 from torchlht.lab.reproduction.experiments import Arm, Experiment, Measure, Part
 from torchlht.measure.metrics import REGISTER, Spec
 
@@ -158,7 +158,15 @@ def table_header(figures: Sequence[PaperFigure]) -> list[str]:
     return ["setting", "method", "in the paper", *columns_of(figures)]
 
 
-def document(experiment: Experiment, figures: Sequence[PaperFigure], *, how: str, command: str, pictures: Sequence[str]) -> str:
+def document(
+    experiment: Experiment,
+    figures: Sequence[PaperFigure],
+    *,
+    how: str,
+    command: str,
+    pictures: Sequence[str],
+    judged: Sequence[str] = (),
+) -> str:
     """The text of table.md.
 
     Args:
@@ -167,6 +175,7 @@ def document(experiment: Experiment, figures: Sequence[PaperFigure], *, how: str
         how: one sentence about the scale and the data.
         command: the command that produced it.
         pictures: Markdown for the pictures.
+        judged: which differences exceed noise, a line each.
     """
     parts = [f"# {experiment.name}", f"{experiment.what}.", how, f"```console\n$ {command}\n```"]
     if figures:
@@ -178,6 +187,8 @@ def document(experiment: Experiment, figures: Sequence[PaperFigure], *, how: str
         parts.append(f"In percent on {on}; mean ± standard deviation over {experiment.over}; {beside}. {SELECTION}")
         if lines := [*order_lines(figures), *gain_lines(figures)]:
             parts += ["## The paper's order and ours", "\n".join(f"- {line}" for line in lines)]
+    if judged:
+        parts += ["## Which differences exceed noise", "\n".join(f"- {line}" for line in judged), INTERVALS]
     parts += pictures
     if experiment.notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in experiment.notes)]
