@@ -93,7 +93,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         main([*words, "--freeze-stages", "2", "--views", "3", "--accelerator", "cpu", "--workers", "0"])
     said = " ".join(capsys.readouterr().err.split())
     assert ended.value.code == 2
-    assert "views: the disk is full; free some space, then run the same command again; a view takes 0.0 GiB" in said
+    assert "views: the disk is full; free some space, then run the same command again; a view takes 0.0 MB" in said
     assert [file.suffix for file in (cache_dir() / "views").iterdir()] == [".npy"]  # the first view was whole
 
 

@@ -146,9 +146,9 @@ def write_rows(path: Path, shape: tuple[int, ...], kind: Any, found: Iterable[tu
                     file.seek(start + i * each)
                     file.write(row.tobytes())
     except OSError as fault:
-        size = math.prod(shape) * kind.itemsize / 2**30
+        size = math.prod(shape) * kind.itemsize / 1e6
         raise DataError(
-            f"{path.parent}: {sentence(OSError(fault.errno, fault.strerror))}; a view takes {size:.1f} GiB, and LHT_CACHE in "
+            f"{path.parent}: {sentence(OSError(fault.errno, fault.strerror))}; a view takes {size:,.1f} MB, and LHT_CACHE in "
             "the environment names another place for them"
         ) from fault
 
