@@ -9,6 +9,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchlht.answer.asking import evaluating
 from torchlht.answer.finding import prefer_cache_when_offline
 from torchlht.answer.lite0 import PooledEfficientNet
-from torchlht.answer.stages import Stage, check_stages, one_after_the_other, run_stages, stages_of
+from torchlht.answer.stages import Stage, Unpoolable, check_stages, one_after_the_other, run_stages, stages_of
 from torchlht.data.preparing import Preprocess
 from torchlht.errors import BackboneError, MissingExtraError, installing, suggestion
 
@@ -28,7 +29,8 @@ OWN = ("none", "linear", "small", "efficientnet_lite0")
 class Backbone(nn.Module):
     """Pictures (B, 3, size, size) to features (B, num_features); or features to themselves (`none`) or others (`linear`).
 
-    It can be entered after its first stages, when these are frozen: then it takes their maps instead of pictures.
+    It can be entered after its first stages, when these are frozen: then it takes their maps instead of pictures. Unpooled, it
+    gives its last map, (B, num_features, h, w), instead of features.
 
     Attributes:
         name: its name, as given to `create_backbone`.
@@ -56,7 +58,8 @@ class Backbone(nn.Module):
         if self.entered:
             return run_stages(stages_of(self.network)[self.entered :], x)
         if self.mirrored and not self.training:
-            features = self.network(x.flip(3)) / 2 + self.network(x) / 2  # in this order: Grad-CAM looks at the last maps
+            other = self.network(x.flip(3))  # first: Grad-CAM looks at the last maps
+            features = (other.flip(3) if other.dim() == 4 else other) / 2 + self.network(x) / 2
         else:
             features = self.network(x)
         assert isinstance(features, Tensor)
@@ -90,6 +93,26 @@ class Backbone(nn.Module):
             yield
         finally:
             self.entered = 0
+
+    def has_map(self) -> bool:
+        """Whether it can be unpooled."""
+        look: Any = getattr(self.network, "forward_features", None)
+        if self.preprocess is None or look is None:
+            return isinstance(self.network, Unpoolable)
+        size = self.preprocess.size
+        with evaluating(self.network), torch.no_grad():
+            shape = look(torch.zeros(1, 3, size, size)).shape
+        return len(shape) == 4 and shape[1] == self.num_features
+
+    def unpool(self) -> None:
+        """Give maps from now on. Raises BackboneError if it has none, as transformers."""
+        if not self.has_map():
+            raise BackboneError(f"{self.name} has no map for the convolutions of a method; pass `maps=False`, or `pool=mean`")
+        if isinstance(self.network, Unpoolable):
+            self.network.unpool()
+        else:
+            reset: Any = self.network.reset_classifier
+            reset(0, "")
 
     def look_at(self, size: int) -> None:
         """Set the size of pictures for networks that are built for one size, such as transformers; others take any size."""
@@ -207,9 +230,13 @@ class SmallNet(nn.Sequential):
     def in_stages(self) -> list[Stage]:
         """A stage per convolution; the last one also averages."""
         layers = list(self)
-        starts = range(0, len(layers) - 2, 3)
-        parts = [layers[i:] if i == starts[-1] else layers[i : i + 3] for i in starts]
+        starts = [i for i, layer in enumerate(layers) if isinstance(layer, nn.Conv2d)]
+        parts = [layers[a:b] for a, b in pairwise([*starts, len(layers)])]
         return [Stage(part, one_after_the_other(part)) for part in parts]
+
+    def unpool(self) -> None:
+        """See `Backbone.unpool`."""
+        del self[-2:]
 
 
 def share_statistics(backbone: Backbone) -> None:

@@ -25,12 +25,19 @@ class PooledEfficientNet(nn.Module):
         super().__init__()
         network._fc = nn.Identity()
         self.network: Any = network
+        self.pooled = True
         quicken(network)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (B, 3, size, size) to features (B, 1280)."""
-        maps: Tensor = self.network.extract_features(x)
-        return maps.mean(dim=(2, 3))
+        """Pictures (B, 3, size, size) to features (B, 1280), or to the map they are the mean of."""
+        return self._pool(self.network.extract_features(x))
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        return maps.mean(dim=(2, 3)) if self.pooled else maps
+
+    def unpool(self) -> None:
+        """See `Backbone.unpool`."""
+        self.pooled = False
 
     def in_stages(self) -> list[Stage]:
         """Seven stages, and the layer before the features."""
@@ -40,7 +47,7 @@ class PooledEfficientNet(nn.Module):
         stages = [Stage(own._blocks[a:b], one_after_the_other(blocks[a:b])) for a, b in pairwise(starts)]
         stem, head = (own._conv_stem, own._bn0, own._swish), (own._conv_head, own._bn1, own._swish)
         first = Stage([*stem, *stages[0].modules], one_after_the_other([*stem, stages[0].run]))
-        return [first, *stages[1:], Stage(head, one_after_the_other([*head, partial(torch.mean, dim=(2, 3))]))]
+        return [first, *stages[1:], Stage(head, one_after_the_other([*head, self._pool]))]
 
 
 # ---- the same, quicker -----------------------------------------------------------------------------------------------

@@ -203,6 +203,8 @@ class Model(nn.Module, Predictor):
         self.calibration: Calibration | None = None
         if self.preprocess is not None:
             backbone.look_at(self.preprocess.size)
+        if method.on_maps:
+            backbone.unpool()
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -230,7 +232,7 @@ class Model(nn.Module, Predictor):
         with evaluating(self), torch.inference_mode():
             features = self.backbone(x.to(device_of(self)))
             prediction: Prediction = self.method(features)
-            return prediction if self.novelty is None else self.novelty.seen(prediction, features)
+            return prediction if self.novelty is None else self.novelty.seen(prediction, self.method.pool(features))
 
     def on(self, device: torch.device) -> Self:
         """The same model on a device."""

@@ -28,7 +28,16 @@ class Staged(Protocol):
     """A network that knows its stages."""
 
     def in_stages(self) -> list[Stage]:
-        """Its stages; the last one ends with pooled features."""
+        """Its stages; the last one ends with what the network gives."""
+        ...
+
+
+@runtime_checkable
+class Unpoolable(Protocol):
+    """A network of ours that can leave out its last step, the mean over space."""
+
+    def unpool(self) -> None:
+        """Give maps from now on."""
         ...
 
 

@@ -183,12 +183,13 @@ def check_labels(labels: Tensor, hierarchy: Hierarchy, batch: int) -> None:
 
 
 def check_features(method: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Raise DataError unless a method is called with features (B, in_features). Runs before every `forward`."""
+    """Raise DataError unless a method is called with features (B, in_features), or with a map. Runs before every `forward`."""
     assert isinstance(method, Method)
-    x, wanted = inputs[0], f"a tensor of numbers (batch, {method.in_features})"
+    place, axes = (", height, width", 4) if method.on_maps else ("", 2)
+    x, wanted = inputs[0], f"a tensor of numbers (batch, {method.in_features}{place})"
     if not isinstance(x, Tensor):
         raise DataError(f"features are {type(x).__name__}; pass {wanted}")
-    if not x.is_floating_point() or x.dim() != 2 or x.shape[1] != method.in_features:
+    if not x.is_floating_point() or x.dim() != axes or x.shape[1] != method.in_features:
         raise DataError(f"features are {x.dtype} {tuple(x.shape)}; pass {wanted}")
 
 
@@ -222,6 +223,9 @@ class Method(nn.Module):
     """Options that came later, with what they were until then; a run records them, so one that does not is older."""
     rule: ClassVar[str] = "argmax"
     """The rule of `heads.prediction` by which it answers; unless it is argmax, `forward` applies it with `choose`."""
+    on_maps: bool = False
+    """Whether it takes the map of a backbone, (B, in_features, h, w), instead of its features; set before the first call. A
+    method with an option `maps` does so by default where the backbone trains on pictures and has a map."""
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Check options against their type hints. Raises ConfigError for what does not fit."""
@@ -283,9 +287,13 @@ class Method(nn.Module):
     def end(self, data: FeatureSet, share: float) -> None:
         """Called after the last step with all training features, if `shortcut`, here `share`, is not 0. By default nothing."""
 
+    def pool(self, features: Tensor) -> Tensor:
+        """Features (B, in_features) of a map (B, in_features, h, w): its mean. Features stay as they are."""
+        return features.mean(dim=(2, 3)) if features.dim() == 4 else features
+
     def embed(self, features: Tensor) -> Tensor:
-        """(B, in_features) to the features before its classifier: the neck's output, if there is a neck."""
-        neck = getattr(self, "neck", None)
+        """What it takes to the features (B, width) before its classifier: the neck's output, if there is a neck."""
+        neck, features = getattr(self, "neck", None), self.pool(features)
         found: Tensor = neck.layers(features) if isinstance(neck, Neck) else features
         return found
 

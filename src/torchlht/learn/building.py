@@ -40,7 +40,12 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         backbone.norm_frozen = bool(args.freeze_stages) if args.freeze_norm is None else args.freeze_norm
     options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
     options |= parse_options(args.method, args.option)
+    trains = samples.features is None and not args.freeze
+    if "maps" in options_of(args.method) and "maps" not in options:
+        options["maps"] = trains and backbone.has_map()
     method = create_method(args.method, width, samples.hierarchy, **options)
+    if method.on_maps and not trains:
+        raise ConfigError(f"`method={args.method}` with these options reads maps: train it on pictures, without `freeze`")
     options |= {name: getattr(method, name) for name in method.before}
     fixed, unknown = backbone.name == "none" or args.freeze, (samples.labels[samples.index("train"), 0] < 0).any()
     if args.semi != "none" and fixed and unknown and "input_dropout" not in options and method.can_drop:

@@ -81,12 +81,13 @@ class Step(nn.Module):
         """Before a step of several parts: add up the divisors of their losses, which depend on labels and targets alone."""
         (method,) = self._method
         tally, some = Tally(), next(method.parameters())
-        nothing = torch.zeros(1, method.in_features, dtype=some.dtype, device=some.device)
+        place = (1, 1) if method.on_maps else ()
+        nothing = torch.zeros(1, method.in_features, *place, dtype=some.dtype, device=some.device)
         method.eval()  # no statistics are updated by these zeros, and no random numbers drawn
         with torch.no_grad(), together(tally):
             for labels, target in parts:
                 tally.begin()
-                self.objective(method(nothing.expand(len(labels), -1)), labels, target)
+                self.objective(method(nothing.expand(len(labels), *nothing.shape[1:])), labels, target)
             tally.close()
         method.train()
         self.tally = tally
@@ -161,7 +162,7 @@ def begin_epoch(semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, e
 
     def features(x: Tensor) -> Tensor:
         found: Tensor = model.backbone(x) if model else x
-        return found if epoch == 0 else method.embed(found)  # before the first step a neck is untrained
+        return method.pool(found) if epoch == 0 else method.embed(found)  # before the first step a neck is untrained
 
     def predict(x: Tensor) -> Tensor:
         log_p: Tensor = network(x).log_probs[0]

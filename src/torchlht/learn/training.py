@@ -401,7 +401,7 @@ def _looked_at(
 
     def look(x: torch.Tensor) -> tuple[torch.Tensor, Prediction]:
         features = x if ready else model.backbone(x)
-        return features.float().cpu(), model.method(features)
+        return model.method.pool(features).float().cpu(), model.method(features)
 
     for _, (features, said), labels in over(model.method if ready else model, data, look, samples=samples, workers=workers):
         yield features, said, labels

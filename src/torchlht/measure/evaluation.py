@@ -91,10 +91,11 @@ def features_of(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """(N, d) features of samples, computed on the backbone's device."""
+    """(N, d) features of samples, or maps (N, d, h, w), computed on the backbone's device."""
     batch_size = 16 if device_of(backbone).type == "cpu" else 128  # twice as fast as 64 on a CPU, where large arrays are slow
-    features, done = np.empty((len(data), backbone.num_features), dtype=np.float32), 0
+    features, done = np.empty((len(data), 0), dtype=np.float32), 0
     for rows, found, _ in over(backbone, data, backbone, batches=batches, batch_size=batch_size, workers=workers):
+        features = features if done else np.empty((len(data), *found.shape[1:]), dtype=np.float32)
         features[rows] = found.float().cpu().numpy()
         done += len(rows)
         if progress:

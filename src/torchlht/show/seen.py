@@ -154,7 +154,7 @@ def _pass(model: Model, data: FeatureSet) -> dict[str, Any]:
         if model.novelty is not None:
             x = data.x[sum(map(len, unlike)) :][: len(labels)].to(labels.device)
             features = x if model.preprocess is not None else model.backbone(x).detach()
-            unlike.append(model.novelty.as_far(model.novelty.seen(prediction, features)) < ALARMS)
+            unlike.append(model.novelty.as_far(model.novelty.seen(prediction, model.method.pool(features))) < ALARMS)
     arrays = {name: torch.cat(parts) for name, parts in found.items()}
     return {
         "labels": data.labels.numpy(),

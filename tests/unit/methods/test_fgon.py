@@ -106,3 +106,14 @@ def test_a_coarse_label_still_teaches_its_head_how_to_read_finer_features():
     method.loss(method(normal(rng, 6, 5)), only(2, rng)).backward()
     assert (method.heads[2].weight.grad.view(SIZES[2], 3, PART) != 0).any(dim=2).all()
     assert method.heads[0].weight.grad.count_nonzero() == 0
+
+
+def test_as_released_it_takes_the_largest_value_of_each_channel_of_the_map():
+    rng = np.random.default_rng(20)
+    mean, largest = make(20), make(20, pool="max")
+    largest.load_state_dict(mean.state_dict())
+    maps = normal(rng, 4, 5, 3, 2)
+    pooled = torch.tensor([[max(channel.flatten().tolist()) for channel in sample] for sample in maps], dtype=maps.dtype)
+    for found, expected in zip(largest(maps).log_probs, mean(pooled).log_probs, strict=True):
+        assert torch.equal(found, expected)
+    assert torch.equal(largest.embed(maps), mean.embed(pooled))

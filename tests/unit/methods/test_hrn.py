@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchlht.heads.methods.hrn import HRN, StatePrediction
+from torchlht.errors import DataError
+from torchlht.heads.methods.hrn import HRN, MapNorm, StatePrediction
 from torchlht.hierarchy.tree import Hierarchy
 from trees import hierarchies, normal, paths, quick, random_hierarchy, random_labels, random_method, seeds
 
@@ -222,3 +223,66 @@ def test_the_finest_answer_is_the_softmax_heads_and_coarser_ones_are_sigmoids():
     expected = [prediction.log_probs[0].argmax(dim=1), *(p.argmax(dim=1) for p in prediction.nodes[1:])]
     assert torch.equal(prediction.chosen(), torch.stack(expected, dim=1))
     assert not torch.equal(expected[0], prediction.nodes[0].argmax(dim=1))
+
+
+# ---- on the map of a backbone --------------------------------------------------------------------------------------
+
+
+def naive_convolution(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """(B, c, h, w) convolved with (d, c, s, s), zeros around the edges, one sum after the other."""
+    side = weight.shape[2] // 2
+    wide = np.pad(x, ((0, 0), (0, 0), (side, side), (side, side)))
+    found = np.zeros((len(x), len(weight), *x.shape[2:]))
+    for n, d, i, j in np.ndindex(found.shape):
+        found[n, d, i, j] = (wide[n, :, i : i + 2 * side + 1, j : j + 2 * side + 1] * weight[d]).sum()
+    return found
+
+
+def naive_norm(x: np.ndarray, w: dict[str, np.ndarray], name: str, *, training: bool) -> np.ndarray:
+    """BatchNorm over all axes but the second."""
+    axes = tuple(i for i in range(x.ndim) if i != 1)
+    mean, var = (x.mean(axes), x.var(axes)) if training else (w[f"{name}.running_mean"], w[f"{name}.running_var"])
+    mean, var, scale, shift = (
+        v.reshape(1, -1, *[1] * (x.ndim - 2)) for v in (mean, var, w[f"{name}.weight"], w[f"{name}.bias"])
+    )
+    return (x - mean) / np.sqrt(var + 1e-5) * scale + shift
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_on_a_map_each_branch_starts_with_its_two_convolutions(training):
+    rng = np.random.default_rng(12)
+    method = random_method("hrn", TREE, rng, embedding=7, maps=True, channels=3).train(training)
+    w = {name: value.numpy().copy() for name, value in method.state_dict().items()}
+    maps = normal(rng, 4, 5, 3, 2)
+    with torch.no_grad():
+        prediction = method(maps)
+    total = 0.0
+    for k in (2, 1, 0):
+        x = maps.numpy()
+        for i, layer in ((0, 1), (3, 4)):
+            x = naive_convolution(x, w[f"convolutions.{k}.{i}.weight"])
+            x = np.maximum(naive_norm(x, w, f"convolutions.{k}.{layer}", training=training), 0)
+        u = naive_norm(x.mean(axis=(2, 3)), w, f"branches.{k}.0.0", training=training)
+        u = u @ w[f"branches.{k}.0.1.weight"].T + w[f"branches.{k}.0.1.bias"]
+        u = naive_norm(u, w, f"branches.{k}.0.2", training=training)
+        u = np.where(u > 0, u, np.expm1(u))
+        total = total + u @ w[f"branches.{k}.1.weight"].T + w[f"branches.{k}.1.bias"]
+        z = np.maximum(total, 0) @ w[f"heads.{k}.weight"].T + w[f"heads.{k}.bias"]
+        np.testing.assert_allclose(prediction.nodes[k].numpy(), 1 / (1 + np.exp(-z)), rtol=1e-9)
+
+
+def test_its_statistics_move_slowly_and_one_picture_on_one_place_is_no_fault():
+    method = random_method("hrn", TREE, np.random.default_rng(13), embedding=7, maps=True).train()
+    assert {layer.momentum for layer in method.convolutions.modules() if isinstance(layer, MapNorm)} == {0.01}
+    assert method.convolutions[0][0].out_channels == 2, "half of five"
+    method.loss(method(normal(np.random.default_rng(0), 1, 5, 1, 1)), paths(TREE, np.random.default_rng(0), 1)).backward()
+
+
+def test_features_and_maps_are_not_taken_for_each_other():
+    rng = np.random.default_rng(14)
+    maps, features = (random_method("hrn", TREE, rng, embedding=7, maps=maps) for maps in (True, False))
+    with pytest.raises(DataError, match=r"pass a tensor of numbers \(batch, 5, height, width\)"):
+        maps(normal(rng, 4, 5))
+    with pytest.raises(DataError, match=r"pass a tensor of numbers \(batch, 5\)"):
+        features(normal(rng, 4, 5, 3, 3))
+    assert not any(name.startswith("convolutions") for name in features.state_dict()), "as it was"

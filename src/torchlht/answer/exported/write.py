@@ -151,7 +151,7 @@ class LogProbs(nn.Module):
         features = self.model.backbone(input)
         prediction: Prediction = self.model.method(features)
         space = Space(**{name: self.get_buffer(name) for name in self._space}) if self._space else None
-        return (*prediction.log_probs, *((space.distance(features),) if space else ()))
+        return (*prediction.log_probs, *((space.distance(self.model.method.pool(features)),) if space else ()))
 
 
 def traced(model: Model) -> torch.export.ExportedProgram:

@@ -14,7 +14,7 @@ from torchlht.heads.method import Classifier, Method, Neck, register
 from torchlht.heads.prediction import Prediction
 from torchlht.heads.transition.core import widened
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.vocabulary import Reduction
+from torchlht.vocabulary import Pool, Reduction
 
 
 @register("fgon", paper="Chang et al., Your “Flamingo” is My “Bird”: Fine-Grained, or Not, CVPR 2021")
@@ -26,18 +26,31 @@ class FGoN(Method):
         hierarchy: the tree of classes.
         width: width of the neck, rounded up to a multiple of the number of levels.
         reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        pool: `max` takes the largest value of each channel of the backbone's map, as released; `mean` the mean, as other
+            methods do. Only a backbone that trains on pictures gives a map.
     """
 
     def __init__(
-        self, in_features: int, hierarchy: Hierarchy, *, width: Width = 600, reduction: Reduction = "per_level_mean"
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        width: Width = 600,
+        reduction: Reduction = "per_level_mean",
+        pool: Pool = "mean",
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
+        self.on_maps = pool == "max"
         self.neck = Neck(in_features, len(hierarchy), features="split", width=width)
         self.heads = nn.ModuleList(Classifier((k + 1) * self.neck.width, size) for k, size in enumerate(hierarchy.sizes))
 
+    def pool(self, features: Tensor) -> Tensor:
+        """The largest value of each channel of a map. Features stay as they are."""
+        return features.amax(dim=(2, 3)) if self.on_maps else features
+
     def forward(self, features: Tensor) -> Prediction:
-        """(B, d) features to log-probabilities at every level."""
-        parts = self.neck(features)
+        """(B, d) features, or a map (B, d, h, w), to log-probabilities at every level."""
+        parts = self.neck(self.pool(features))
         log_probs = []
         for k, head in enumerate(self.heads):
             seen = torch.cat([parts[k], *(part.detach() for part in reversed(parts[:k]))], dim=1)

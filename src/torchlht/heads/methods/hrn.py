@@ -9,20 +9,23 @@ For a sample whose deepest known label is node v:
     L = - log Σ_{states that contain v} P(state)  +  cross-entropy of the softmax head if the finest label is known
 
 Both sums run once over the levels. Scores are sums of numbers below 1, so the first term has a floor well above 0 (about 3.2
-on CUB). The original's branches are convolutions on the backbone's map; here a method sees pooled features, so a branch is
-BatchNorm – Linear – BatchNorm – ELU – Linear.
+on CUB). A branch, on the map of a backbone that trains and, without its first line, on features:
+
+    map (B, d, h, w) ─► 1×1 convolution to d/2 – BatchNorm – ReLU – 3×3 convolution to d – BatchNorm – ReLU – mean over space
+                     ─► BatchNorm – Linear – BatchNorm – ELU – Linear ─► e_k (B, 512)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchlht.doors import Width
-from torchlht.heads.method import Classifier, Method, Neck, register
+from torchlht.doors import Many, Width
+from torchlht.heads.method import BatchNorm, Classifier, Method, Neck, register
 from torchlht.heads.prediction import Prediction, masked_mean
 from torchlht.heads.transition.core import sum_children, widened
 from torchlht.hierarchy.tree import Hierarchy
@@ -33,6 +36,24 @@ class StatePrediction(Prediction):
     """A prediction with the sigmoid outputs of every level, one (B, C_k) tensor each, fine first."""
 
     nodes: tuple[Tensor, ...] = ()
+
+
+class MapNorm(BatchNorm):
+    """BatchNorm of a map (B, d, h, w): every place is a sample."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, d, h, w) to (B, d, h, w)."""
+        places = x.permute(0, 2, 3, 1)  # (B, h, w, d), which is how channels-last maps lie in memory
+        return super().forward(places.flatten(0, 2)).view(places.shape).permute(0, 3, 1, 2)
+
+
+def convolved(channels: int, inner: int) -> list[nn.Module]:
+    """The convolutions of a branch, on a map of so many channels, and the mean over space."""
+    layers: list[nn.Module] = []
+    for before, after, side in ((channels, inner, 1), (inner, channels, 3)):
+        convolution = nn.Conv2d(before, after, side, padding=side // 2, bias=False)
+        layers += [convolution, MapNorm(after, momentum=0.01), nn.ReLU(inplace=True)]
+    return [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
 @register(
@@ -47,10 +68,27 @@ class HRN(Method):
         hierarchy: the tree of classes.
         width: width of a branch's hidden layer (1024 in the original).
         embedding: width of e_k.
+        maps: whether branches start with convolutions on the backbone's map, as in the original; by default if there is one:
+            when a backbone trains on pictures.
+        channels: channels between the two convolutions; 0 for half of the map's, as in the original.
     """
 
-    def __init__(self, in_features: int, hierarchy: Hierarchy, *, width: Width = 600, embedding: Width = 512) -> None:
+    before: ClassVar[dict[str, Any]] = {"maps": False}
+
+    def __init__(
+        self,
+        in_features: int,
+        hierarchy: Hierarchy,
+        *,
+        width: Width = 600,
+        embedding: Width = 512,
+        maps: bool = False,
+        channels: Many = 0,
+    ) -> None:
         super().__init__(in_features, hierarchy)
+        self.maps = self.on_maps = maps
+        inner = channels or max(1, in_features // 2)
+        self.convolutions = nn.ModuleList(nn.Sequential(*convolved(in_features, inner)) for _ in hierarchy.sizes if maps)
         self.branches = nn.ModuleList(
             nn.Sequential(Neck(in_features, 1, width=width).layers, nn.Linear(width, embedding)) for _ in hierarchy.sizes
         )
@@ -58,11 +96,12 @@ class HRN(Method):
         self.finest = Classifier(embedding, hierarchy.sizes[0])
 
     def forward(self, features: Tensor) -> StatePrediction:
-        """(B, d) features to log-probabilities: sigmoids at coarser levels, a softmax at the finest."""
+        """(B, d) features, or a map (B, d, h, w), to log-probabilities: sigmoids at coarser levels, a softmax at the finest."""
         total: Tensor | None = None
         residual: list[Tensor] = []
-        for branch in reversed(self.branches):  # coarse to fine
-            own = branch(features)
+        seen = [layers(features) for layers in self.convolutions] if self.maps else [features] * len(self.branches)
+        for branch, x in zip(reversed(self.branches), reversed(seen), strict=True):  # coarse to fine
+            own = branch(x)
             total = own if total is None else total + own
             residual.append(F.relu(total))
         residual.reverse()
