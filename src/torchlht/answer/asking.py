@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from torchlht.data.batches import FeatureSet, SampleSet, load
+from torchlht.data.batches import FeatureSet, ImageSet, SampleSet, load
 from torchlht.errors import ConfigError, DataError, DivergedError
 from torchlht.heads.prediction import Prediction
 
-BATCH = 256
+BATCH, PICTURES = 256, 32  # samples at a time; pictures on a CPU, where larger batches are slower and take gigabytes
 T = TypeVar("T")
 
 
@@ -24,7 +24,7 @@ def over(
     *,
     samples: Sequence[int] | None = None,
     batches: Sequence[Sequence[int]] | None = None,
-    batch_size: int = BATCH,
+    batch_size: int | None = None,
     workers: int = 0,
 ) -> Iterator[tuple[Sequence[int], T, Tensor]]:
     """Run a function on samples, batch by batch; yields their positions, the results, and their labels.
@@ -37,7 +37,7 @@ def over(
         question: maps a batch of inputs to the results.
         samples: positions of the samples; all by default.
         batches: the positions as batches, instead; may be empty.
-        batch_size: samples per batch.
+        batch_size: samples per batch; see `usual_batch`.
         workers: how many processes decode pictures.
 
     Raises:
@@ -46,7 +46,7 @@ def over(
     """
     data = as_set(data)
     if batches is None:
-        batches = in_batches(range(len(data)) if samples is None else samples, batch_size)
+        batches = in_batches(range(len(data)) if samples is None else samples, batch_size or usual_batch(network, data))
         if not batches:
             raise DataError("no samples to look at")
     device = device_of(network)
@@ -93,6 +93,11 @@ def check_numbers(prediction: Prediction) -> None:
 def as_set(data: SampleSet | Tensor) -> SampleSet:
     """A batch of inputs as a set of samples with all labels unknown; a set is returned as it is."""
     return FeatureSet(data, torch.full((len(data), 1), -1)) if isinstance(data, Tensor) else data
+
+
+def usual_batch(network: nn.Module | None, data: SampleSet) -> int:
+    """How many samples to run a network on at a time."""
+    return PICTURES if isinstance(data, ImageSet) and device_of(network).type == "cpu" else BATCH
 
 
 def in_batches(samples: Sequence[int], batch_size: int) -> list[list[int]]:

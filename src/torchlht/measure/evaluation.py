@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from torchlht import console
-from torchlht.answer.asking import BATCH, ask, device_of, find_device, in_batches, over
+from torchlht.answer.asking import ask, device_of, find_device, in_batches, over, usual_batch
 from torchlht.answer.backbones import Backbone
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.model import Model
@@ -114,7 +114,7 @@ def measure(
     rule: str = "own",
     more_rules: Sequence[str] = (),
     shown: str | None = None,
-    batch_size: int = BATCH,
+    batch_size: int | None = None,
     workers: int = 0,
     rank: int = 0,
     world: int = 1,
@@ -131,7 +131,7 @@ def measure(
         more_rules: other rules to measure; their metrics are under "rules".
         shown: the rule by which people are answered; what they are shown, calibrated probabilities included, is measured, too,
             under "consistent".
-        batch_size: samples at a time.
+        batch_size: samples at a time; see `usual_batch`.
         workers: how many processes decode pictures.
         rank: number of this process.
         world: how many processes there are.
@@ -141,7 +141,7 @@ def measure(
     metrics = {name: HierarchyMetrics(hierarchy).to(device_of(network)) for name in (rule, *more_rules)}
     left = CalibrationErrors(hierarchy).to(device_of(network)) if calibration else None
     people = HierarchyMetrics(hierarchy).to(device_of(network)) if shown else None
-    everywhere = in_batches(range(len(data)), batch_size)
+    everywhere = in_batches(range(len(data)), batch_size or usual_batch(network, data))
     mine = everywhere[rank::world]  # whole batches, so that results equal those of one process
     batches = mine or everywhere[:1]  # not counted, but metrics can only be merged by processes that have seen a batch
     for rows, (prediction, labels) in zip(batches, ask(network, data, batches=batches, workers=workers), strict=True):
