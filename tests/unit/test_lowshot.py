@@ -547,7 +547,7 @@ def test_ppa_learns_and_is_the_same_for_the_same_seed(tmp_path):
     classes = np.repeat(np.arange(6), 12)
     telling = rng.random(size=(6, 6))[classes] + 0.1 * rng.random(size=(72, 6))
     x = 5 * np.concatenate([telling, 3 * rng.random(size=(72, 2))], axis=1).astype(np.float32)  # the last two say nothing
-    one, two = (scoring.train_predictor(x, classes, steps=200, seed=0) for _ in range(2))
+    one, two = (scoring.train_predictor(x, classes, steps=500, seed=0) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     rank = ranks([str(i) for i in range(72)], classes, seed=0, number=0)
     asked = classes[rank >= 3]
