@@ -237,6 +237,12 @@ class FeatureSet(Dataset[Batch]):
         """Mean, variance and products of the features."""
         return Moments.of(self.x, None if self.weights is None else torch.from_numpy(self.weights))
 
+    def labelled(self, labels: Tensor) -> FeatureSet:
+        """The same samples with other labels."""
+        found = copy.copy(self)
+        found.labels = labels
+        return found
+
     def set_epoch(self, seed: int, epoch: int) -> None:
         """Draw a view of each sample."""
         if self.others:

@@ -57,6 +57,8 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         raise ConfigError(f"`method={args.method}` is fitted at once and sees one view of each picture: pass `views=1`")
     if args.shortcut and not method.can_shorten:
         raise ConfigError(f"`shortcut` is for lht and its variants, marginal included; leave it at 0 for {args.method}")
+    if args.guess and not method.can_shorten:
+        raise ConfigError(f"`guess` is for lht and its variants, marginal included; leave it out for {args.method}")
     return Model(backbone, method, options=options, preprocess=spec)
 
 

@@ -122,7 +122,7 @@ class FitArgs(Options):
     """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
     epochs: Count | None = None
     """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100;
-    where `schedule=step` is quick as many as show 38,400 samples, at least 4."""
+    where `schedule=step` is quick as many as show 33,000 samples, at least 4."""
     batch_size: Count | None = None
     """Samples per step, over all processes; by default 64 for pictures, 128 for features, or 384 where `schedule=step`
     is quick."""
@@ -148,6 +148,9 @@ class FitArgs(Options):
     shortcut: WholeShare | None = None
     """On features, add this share of their linear discriminant, fitted once, to what the network makes of the finest classes;
     0 for none. By default 0.1 where `schedule=step` is quick or there are 1,000 finest classes. For lht and its variants."""
+    guess: bool | None = None
+    """On features, guess unknown finest labels by that discriminant, among the classes that known labels allow, and learn from
+    the guesses as from labels. By default where there is a shortcut by default. For lht and its variants."""
     backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
     weight_decay: NotNegative | None = None
@@ -175,6 +178,7 @@ class Recipe(FitArgs):
     schedule: Schedule = field()
     components: Many = field()
     shortcut: WholeShare = field()
+    guess: bool = field()
     seed: Seed
     best: bool
     compile: bool
@@ -201,13 +205,13 @@ class MachineArgs(Options):
     random order; `auto` does so for shards at an address or of more than 8 GiB."""
 
 
-SETTLED = ("epochs", "batch_size", "views", "optimizer", "lr", "weight_decay", "schedule", "components", "shortcut")
+SETTLED = ("epochs", "batch_size", "views", "optimizer", "lr", "weight_decay", "schedule", "components", "shortcut", "guess")
 """What config.yaml keeps as the recipe has filled it in."""
-BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0, "shortcut": 0.0, "views": 1}
+BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0, "shortcut": 0.0, "guess": False, "views": 1}
 """What a run did that does not record them."""
 VIEWS = 8  # of each picture, with `freeze_stages`
 MANY, COMPONENTS = 2560, 384  # samples from which steps may be larger, and how many components their first layer is trained on
-SHOWN = 38_400  # samples that quick training shows at least
+SHOWN = 33_000  # samples that quick training shows at least
 SHORTCUT, MANY_CLASSES = 0.1, 1000  # share of the linear discriminant, and from how many finest classes on it is the default
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them
 
@@ -312,6 +316,7 @@ class TrainArgs(RunArgs, DataArgs):
             "schedule": schedule,
             "components": (COMPONENTS if quick else 0) if self.components is None else self.components,
             "shortcut": (SHORTCUT if short else 0.0) if self.shortcut is None else self.shortcut,
+            "guess": short if self.guess is None else self.guess,
             "best": self.select == "best",
         }
         same = {f.name: getattr(self, f.name) for f in dataclasses.fields(Recipe) if f.name not in filled_in}

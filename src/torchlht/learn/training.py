@@ -45,11 +45,12 @@ from torchlht.data.samples import (
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
+from torchlht.heads.guessing import Opinion
 from torchlht.heads.method import Estimator, find_method, older_options
 from torchlht.heads.prediction import Prediction
 from torchlht.learn.alone import Machine
 from torchlht.learn.building import build, make_semi, taught_samples
-from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on, shorten, validate
+from torchlht.learn.fitting import Sets, ask_for_opinion, batches_of, best_epoch, fit, measure_on, shorten, validate, with_guesses
 from torchlht.learn.header import frozen_text, header
 from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
@@ -101,10 +102,12 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     if model.preprocess is not None and machine.device.type == "cpu":
         keep_memory()
     sets = make_sets(machine, args, prepared.samples, model, taught)
+    opinion = ask_for_opinion(recipe, model, sets.train)
     shown = with_views(machine, args, recipe.views, prepared.samples, model, taught, sets)
+    shown = with_guesses(recipe, shown, opinion)
     with model.backbone.entering(args.freeze_stages):
         history = fit(machine, recipe, run, model, shown, semi)
-    metrics = finish(machine, args, recipe, run, model, sets, history)
+    metrics = finish(machine, args, recipe, run, model, sets, history, opinion)
     if machine.is_global_zero:
         if args.test and (seen := own_samples(prepared.samples, model, "train", frozen=args.freeze)) is not None:
             known = own_samples(prepared.samples, model, "val", frozen=args.freeze)
@@ -337,14 +340,21 @@ def warm_features(args: TrainArgs, samples: Samples) -> None:
 
 
 def finish(
-    machine: Machine, args: TrainArgs, recipe: Recipe, run: Run, model: Model, sets: Sets, history: History
+    machine: Machine,
+    args: TrainArgs,
+    recipe: Recipe,
+    run: Run,
+    model: Model,
+    sets: Sets,
+    history: History,
+    opinion: Opinion | None,
 ) -> dict[str, Any]:
     """Choose the epoch and measure it on the test samples; returns its metrics."""
     at_once, chosen = isinstance(model.method, Estimator), len(history)
     if args.select == "best" and not at_once:
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
-    shorten(recipe, model, sets.train)
+    shorten(recipe, model, sets.train, opinion)
     if sets.val is not None:
         seen = ask_all(sets.network, sets.val, workers=sets.workers)
         model.calibration = fit_calibration(*seen, model.hierarchy, source="val part of its own data")
