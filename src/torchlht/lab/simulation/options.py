@@ -55,6 +55,6 @@ class SimulateArgs(PlayArgs, QuestionArgs, ManyArgs):
 
     def continues(self, kept: dict[str, Any]) -> bool:
         """Whether a simulation can be resumed: with the same settings, or with more strategies or seeds."""
-        now = self.settings()
+        now, kept = self.settings(), {name: value for name, value in kept.items() if name != "option"}  # no method has any
         grown = {name: now[name] for name in ("strategies", "seeds") if set(kept.get(name) or ()) <= set(now[name])}
         return super().continues(kept | grown)

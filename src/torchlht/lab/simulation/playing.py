@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from torchlht import console
-from torchlht.data.samples import Ints, Samples, choose_some, hashed, hold_out_test
+from torchlht.data.samples import Bools, Ints, Samples, choose_some, hashed, hold_out_test
 from torchlht.doors import entrance
 from torchlht.errors import DataError
 from torchlht.files import claimed, write_yaml
@@ -134,20 +134,19 @@ def play(game: Game, name: str, seed: int) -> Cell:
         labels, may_ask = labels.copy(), may_ask.copy()
         for question in found:
             spent, counts[question.level] = spent + question.cost, counts[question.level] + 1
-            answer(game, labels, may_ask, question.sample, question.level, luck[question.sample])
+            i = question.sample
+            answer(game.prices, pool.labels[i], labels[i], may_ask[i], question.level, luck[i])
         may_ask &= labels < 0
 
 
-def answer(game: Game, labels: Ints, may_ask: Any, sample: int, level: int, luck: float) -> None:
-    """Write down what the annotator says; what nobody can tell is not asked again."""
-    truth = game.pool.labels[sample]
-    told = game.prices.told(level, luck)
+def answer(prices: Prices, truth: Ints, labels: Ints, may_ask: Bools, level: int, luck: float) -> None:
+    """Write down, in one sample's rows (K,), what the annotator says; what nobody can tell is not asked again."""
+    told = prices.told(level, luck)
     while told < len(truth) and truth[told] < 0:
         told += 1
-    labels[sample, told:] = truth[told:]
-    may_ask[sample, level:told] = False
+    labels[told:] = truth[told:]
     if told > level:
-        may_ask[sample, : level + 1] = False
+        may_ask[:told] = False
 
 
 def hits(game: Game, opinion: Opinion | None) -> Any:

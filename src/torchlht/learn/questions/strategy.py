@@ -64,6 +64,11 @@ class Situation:
         """`probs`, or where there is no opinion every class that labels leave possible with the same probability."""
         return self.probs or even_probs(self.labels, self.hierarchy)
 
+    @property
+    def plainly(self) -> bool:
+        """Whether how samples lie is all there is to go by: no label is known, or the target is to cover them."""
+        return self.probs is None or self.target is None
+
     def candidates(self) -> Ints:
         """Positions of the samples that can be asked at the finest level that has a price."""
         return np.flatnonzero(self.open[:, self.prices.finest])

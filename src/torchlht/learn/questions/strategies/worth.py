@@ -44,10 +44,11 @@ class Ties:
 
 
 def tied(now: Situation, nearest: int = NEAREST, power: float = POWER) -> Ties:
-    """Ties between neighbours: the cosine to a power times the probability that both are of one class."""
+    """Ties between neighbours: the cosine to a power times the probability that both are of one class, if that is known."""
     near, cosines = neighbours(now.space, nearest)
     close = cosines.clip(min=0) ** power
-    weight = np.stack([close * agreement(probs, near) for probs in now.believed])
+    alike = [1.0] * len(now.hierarchy) if now.plainly else [agreement(probs, near) for probs in now.believed]
+    weight = np.stack([close * same for same in alike])
     weight[:, :, 0] = 1  # a sample says everything about itself
     return Ties(near, weight)
 
@@ -104,6 +105,9 @@ class Worth:
     def __init__(self, now: Situation, ties: Ties) -> None:
         self.now, self.ties, self.left, self.share = now, ties, errors(now), settled(now)
         self.chance = np.array([now.prices.answers(k) for k in range(len(now.hierarchy))])
+        if now.plainly:  # an opinion would know already what is near a label
+            for i, k in np.argwhere(now.labels >= 0).tolist():
+                self.left[ties.near[i], k] *= 1 - ties.weight[k, i]
 
     def reach(self, i: int, k: int) -> Floats:
         """(n, K) the share of each neighbour's uncertainty at each level that a question about i at level k settles."""
