@@ -79,6 +79,19 @@ def test_questions_are_printed_written_and_the_same_in_python(birds, tmp_path: P
     assert capsys.readouterr().out.startswith("sample,level,cost,why\n")
 
 
+def test_what_came_back_without_an_answer_is_not_asked_again(birds, tmp_path: Path, capsys) -> None:
+    options = {"hierarchy": birds["tree"], "budget": 4, "cost": COST}
+    first = torchlht.next_questions(birds["some"], **options)
+    (tmp_path / "questions.csv").write_text(first.csv())
+    again = torchlht.next_questions(birds["some"], asked=(tmp_path / "questions.csv",), **options)
+    deepest = {q["sample"]: list(LEVELS).index(q["level"]) for q in first}  # of several questions, the last is the finest
+    assert all(list(LEVELS).index(q["level"]) > deepest.get(q["sample"], -1) for q in again)
+    (tmp_path / "other.csv").write_text("sample,level\n3,genus\n")
+    wrong = words(birds, "some", "--asked", str(tmp_path / "other.csv"))
+    assert "other.csv, line 2: the level 'genus' is none of order, family, species" in refused(wrong, capsys)
+    assert "no.csv: no such file" in refused(words(birds, "some", "--asked", str(tmp_path / "no.csv")), capsys)
+
+
 def test_without_any_label_samples_are_chosen_by_how_they_lie(birds, capsys) -> None:
     main(words(birds, "none", "--budget", "3", "--strategy", "typical"))
     main(words(birds, "none", "--budget", "3", "--cost", COST))

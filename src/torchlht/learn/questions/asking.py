@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.doubts import refuse_placeholders
-from torchlht.data.samples import Ints, Samples, check_images, read_data
-from torchlht.doors import entrance
+from torchlht.data.samples import Bools, Ints, Samples, check_images, read_data
+from torchlht.doors import entrance, read_text
 from torchlht.errors import ConfigError, DataError, suggestion
-from torchlht.files import csv_text
+from torchlht.files import csv_text, plain_cell
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.questions.options import COVERAGE, MEAN, NextArgs, QuestionArgs
 from torchlht.learn.questions.prices import Floats, Prices
@@ -75,6 +77,8 @@ def next_questions(data: str | Path | NextArgs, **options: Any) -> Questions:
     prices = prices_of(args, pool.hierarchy)
     check_budget(args.budget, prices)
     now, note = situation(args, pool, prices)
+    for file in args.asked:
+        now = dataclasses.replace(now, open=now.open & ~asked_in(file, pool))
     found = choose(args.strategy, now)
     return Questions([described(question, pool) for question in found], math.fsum(q.cost for q in found), note)
 
@@ -93,6 +97,24 @@ def described(question: Question, pool: Samples) -> dict[str, Any]:
     """A question with names."""
     level = pool.hierarchy.levels[question.level]
     return dict(zip(COLUMNS, (pool.keys[question.sample], level, question.cost, question.why), strict=True))
+
+
+def asked_in(file: Path, pool: Samples) -> Bools:
+    """(N, K) what was asked in an earlier questions.csv and is unknown still, and everything finer.
+
+    Raises:
+        DataError: if it is no such file, or was made for other levels.
+    """
+    rows = list(csv.DictReader(io.StringIO(read_text(file))))
+    place, levels = {key: i for i, key in enumerate(pool.keys)}, list(pool.hierarchy.levels)
+    found = np.zeros(pool.labels.shape, dtype=bool)
+    for number, row in enumerate(rows, start=2):
+        sample, level = plain_cell(row.get("sample") or ""), plain_cell(row.get("level") or "")
+        if level not in levels:
+            raise DataError(f"{file}, line {number}: the level {level!r} is none of {', '.join(reversed(levels))}")
+        if sample in place and pool.labels[place[sample], levels.index(level)] < 0:
+            found[place[sample], : levels.index(level) + 1] = True
+    return found
 
 
 # ---- the situation -------------------------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Annotated
 
 from torchlht.data.options import DataPlace, Door, OnErrorArgs, TreeArgs, Word
 from torchlht.doors import Positive, Seed, Workers
-from torchlht.errors import ConfigError
+from torchlht.errors import ConfigError, DataError
 from torchlht.learn.options import BackboneArgs
 from torchlht.learn.questions.prices import read_costs, read_doubts
 
@@ -21,7 +22,14 @@ def check_strategy(name: str) -> None:
     find_strategy(name)
 
 
+def check_file(file: Path) -> None:
+    """Raise DataError if there is no such file."""
+    if not file.is_file():
+        raise DataError(f"{file}: no such file")
+
+
 StrategyName = Annotated[str, Door(check_strategy)]
+FilePlace = Annotated[Path, Door(check_file)]
 
 
 @dataclass(frozen=True)
@@ -72,3 +80,6 @@ class NextArgs(QuestionArgs):
     strategy: StrategyName = "ours"
     """How questions are chosen: `ours`, `random`, `random-levels`, `margin`, `entropy`, `typical` (TypiClust), `coverage`
     (ProbCover), or one of scikit-activeml's, such as skactiveml:TypiClust."""
+    asked: tuple[FilePlace, ...] = ()
+    """Files questions.csv of earlier calls: what was asked there and is still unknown could not be told, and is not asked
+    again, nor is anything finer."""
