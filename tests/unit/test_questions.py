@@ -269,7 +269,7 @@ def naive_worth(now: Situation, left: Any, i: int, k: int) -> tuple[float, Any]:
             for m in range(k, 3):
                 top = max(m, h)
                 near = 1.0 if j == i else max(cosines[i, j], 0) ** worth.POWER * float(probs[top][i] @ probs[top][j])
-                part = 1.0 if m <= h else min(1.0, bits[m] / max(bits[h], 1e-9))
+                part = 1.0 if m <= h else 0.5 * min(1.0, bits[m] / max(bits[h], 1e-9))
                 share += chance[m] * near * part
             total += left[j, h] * share
             after[j, h] = left[j, h] * (1 - share)
@@ -279,8 +279,9 @@ def naive_worth(now: Situation, left: Any, i: int, k: int) -> tuple[float, Any]:
 @pytest.mark.parametrize("unable", [{}, {"species": 0.4, "family": 0.1}])
 def test_ours_is_greedy_by_the_formula(unable: dict[str, float]) -> None:
     now = situation(prices=Prices.of(TREE.levels, {"species": 1, "family": 0.2, "order": 0.05}, unable), budget=1.5)
-    left = np.array([[(1 - float(now.believed[h][j].max())) / 3 for h in range(3)] for j in range(len(now))])
-    np.testing.assert_allclose(worth.errors(now), left, atol=1e-6)
+    pairs = [[sorted(map(float, now.believed[h][j]))[-2:] for h in range(3)] for j in range(len(now))]
+    left = np.array([[(1 - (first - second)) / 3 for second, first in row] for row in pairs])
+    np.testing.assert_allclose(worth.doubts(now), left, atol=1e-6)
     given = worth.Worth(now, worth.tied(now))
     all_at_once = given.of_all()
     for i, k in itertools.product(range(0, len(now), 7), range(3)):

@@ -155,6 +155,12 @@ def summed(leaves: NDArray[np.float32], hierarchy: Hierarchy, level: int) -> NDA
     return found.T
 
 
+def lead(probs: NDArray[np.float32]) -> Floats:
+    """(N,) how far the most probable class is ahead of the second; of a single class, its probability."""
+    best = np.sort(probs, axis=1)[:, -2:].astype(np.float64)
+    return np.asarray(best[:, -1] - best[:, 0] if best.shape[1] > 1 else best[:, -1])
+
+
 class Question(NamedTuple):
     """A question to put to an annotator: the position of a sample, a level, its cost, and why."""
 

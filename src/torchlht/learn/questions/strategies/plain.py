@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from torchlht.data.samples import hashed
-from torchlht.learn.questions.strategy import CENT, Asked, Situation, strategy
+from torchlht.learn.questions.strategy import CENT, Asked, Situation, lead, strategy
 
 
 @strategy("random", "any sample, at the finest level")
@@ -33,10 +33,7 @@ def random_levels(now: Situation) -> Iterator[Asked]:
 @strategy("margin", "the smallest lead of the first class over the second, at the finest level", needs_labels=True)
 def margin(now: Situation) -> Iterator[Asked]:
     """Samples by the difference of their two largest probabilities."""
-    level = now.prices.finest
-    best = np.sort(now.believed[level], axis=1)[:, -2:]
-    lead = best[:, -1] - best[:, 0] if best.shape[1] > 1 else best[:, -1]
-    yield from _ranked(now, lead, "first class {0:.0%} ahead of the second")
+    yield from _ranked(now, lead(now.believed[now.prices.finest]), "first class {0:.0%} ahead of the second")
 
 
 @strategy("entropy", "the most uncertain class, at the finest level", needs_labels=True)

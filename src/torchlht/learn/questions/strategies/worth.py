@@ -1,15 +1,16 @@
 """`ours`: what an answer at each level would teach, over its price.
 
-With u_jh the expected error of sample j at level h, w_h how much the level counts, H_jh the entropy of its class, and A_ij^m
-how much sample i says about j at level m, the worth of the answer at level k of sample i is
+With u_jh the doubt about sample j at level h (one less the lead of its first class over the second), w_h how much the level
+counts, H_jh the entropy of its class, and A_ij^m how much sample i says about j at level m, the worth of the answer at level k
+of sample i is
 
-    worth(i, k) = Σ_j Σ_h  w_h · u_jh · A_ij^max(k, h) · min(1, H_jk / H_jh)
+    worth(i, k) = Σ_j Σ_h  w_h · u_jh · A_ij^max(k, h) · s_jkh          s_jkh = 1 for h ≥ k, else ½ · min(1, H_jk / H_jh)
 
-An answer settles its own level and all coarser ones. Of a finer level it settles the share of the entropy that the coarser
-class makes up: the rest is which child it is. It helps those near i as far as they are believed to be of the same class as i.
-The next question is that of the largest worth over its price; then what its answer is expected to settle is taken off every u,
-so that a batch does not ask the same thing twice. An annotator who cannot tell answers at a coarser level with some
-probability, and the worth is the mean over what may be answered.
+An answer settles its own level and all coarser ones. Of a finer level it settles half of the share of the entropy that the
+coarser class makes up: the rest is which child it is, and part of it the opinion would have found out by itself. It helps those
+near i as far as they are believed to be of the same class as i. The next question is that of the largest worth over its price;
+then what its answer is expected to settle is taken off every u, so that a batch does not ask the same thing twice. An annotator
+who cannot tell answers at a coarser level with some probability, and the worth is the mean over what may be answered.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from numpy.typing import NDArray
 
 from torchlht.data.samples import Ints
 from torchlht.learn.questions.prices import Floats
-from torchlht.learn.questions.strategy import CENT, Asked, Situation, strategy
+from torchlht.learn.questions.strategy import CENT, Asked, Situation, lead, strategy
 
 NEAREST = 30  # neighbours that an answer helps
 POWER = 2.0  # of the cosine
+FINER = 0.5  # how much of what a coarse answer rules out at finer levels counts; 1 asked for too many orders and families
 PART = 2048
 
 
@@ -75,12 +77,12 @@ def neighbours(space: NDArray[np.float32], nearest: int) -> tuple[Ints, Floats]:
     return found, cosines
 
 
-def errors(now: Situation) -> Floats:
-    """(N, K) the expected error of each sample at each level, times how much the level counts."""
+def doubts(now: Situation) -> Floats:
+    """(N, K) one less the lead of each sample's first class over the second, times how much the level counts."""
     if now.target is None:
         return (now.labels < 0) / len(now.hierarchy)
-    wrong = np.stack([1 - probs.max(axis=1) for probs in now.believed], axis=1).astype(np.float64)
-    return np.asarray(wrong * now.target)
+    leads = [lead(probs) for probs in now.believed]
+    return np.asarray((1 - np.stack(leads, axis=1)) * now.target)
 
 
 def entropies(now: Situation) -> Floats:
@@ -94,7 +96,8 @@ def settled(now: Situation) -> Floats:
     bits = entropies(now)
     levels = range(len(now.hierarchy))
     shares = [
-        [np.ones(len(now)) if k <= h else (bits[:, k] / bits[:, h].clip(min=1e-9)).clip(max=1) for h in levels] for k in levels
+        [np.ones(len(now)) if k <= h else (bits[:, k] / bits[:, h].clip(min=1e-9)).clip(max=1) * FINER for h in levels]
+        for k in levels
     ]
     return np.array(shares)
 
@@ -103,7 +106,7 @@ class Worth:
     """What answers would teach, given those that are expected already."""
 
     def __init__(self, now: Situation, ties: Ties) -> None:
-        self.now, self.ties, self.left, self.share = now, ties, errors(now), settled(now)
+        self.now, self.ties, self.left, self.share = now, ties, doubts(now), settled(now)
         self.chance = np.array([now.prices.answers(k) for k in range(len(now.hierarchy))])
         if now.plainly:  # an opinion would know already what is near a label
             for i, k in np.argwhere(now.labels >= 0).tolist():
