@@ -1,6 +1,6 @@
 """What questions bring: strategies of `lht next` on real birds, and where along the way one is shown behind another.
 
-    OMP_NUM_THREADS=1 python benchmarks/next.py cub_lite0.npz --out runs/next
+    OMP_NUM_THREADS=1 python benchmarks/next.py cub_lite0.npz --out runs/next --keep
 
 It runs the simulation, or goes on with one, and prints the tables of benchmarks/next.md. With --keep, curve.csv and the
 figures are copied to where the page has them.
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--round", type=float, default=200.0)
+    parser.add_argument("--round", type=float, default=100.0)
     parser.add_argument("--keep", action="store_true", help="copy curve and figure into benchmarks/")
     args = parser.parse_args()
     options = {"strategies": STRATEGIES, "seeds": args.seeds, "round": args.round, "budget": 1200.0, "cost": COST}
