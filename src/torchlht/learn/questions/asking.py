@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.doubts import refuse_placeholders
-from torchlht.data.samples import Bools, Ints, Samples, check_images, read_data
+from torchlht.data.samples import Bools, Samples, check_images, read_data
 from torchlht.doors import entrance, read_text
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.files import csv_text, plain_cell
@@ -171,32 +171,13 @@ def target_of(target: str, tree: Hierarchy) -> Floats | None:
 
 def situation(args: QuestionArgs, pool: Samples, prices: Prices) -> tuple[Situation, str]:
     """The situation with all labels that are known, and a note if there are none."""
-    from torchlht.learn.questions.opinion import Space
+    from torchlht.learn.questions.opinion import Space, form_opinion, unopinionated
 
     assert pool.features is not None
-    coordinates = Space.of(pool.features)(pool.features)
-    now = look(
-        coordinates, pool, pool.labels, pool.labels < 0, prices, target_of(args.target, pool.hierarchy), args.budget, args.seed
-    )
-    nothing = "no sample has a label yet: questions are chosen by how samples lie, without an opinion about them"
-    return now, nothing if now.probs is None else ""
-
-
-def look(
-    coordinates: Any,
-    pool: Samples,
-    labels: Ints,
-    may_ask: NDArray[np.bool_],
-    prices: Prices,
-    target: Floats | None,
-    budget: float,
-    seed: int,
-) -> Situation:
-    """The situation with these labels: an opinion is formed from them."""
-    from torchlht.learn.questions.opinion import form_opinion, unopinionated
-
-    tree = pool.hierarchy
-    opinion = form_opinion(coordinates, labels, tree)
+    coordinates, tree = Space.of(pool.features)(pool.features), pool.hierarchy
+    target, opinion = target_of(args.target, tree), form_opinion(coordinates, pool.labels, tree)
     space = unopinionated(coordinates) if opinion is None else opinion.space.numpy()
     probs = None if opinion is None else opinion.by_level()
-    return Situation(pool.keys, labels, tree, space, probs, may_ask, prices, target, budget, seed)
+    now = Situation(pool.keys, pool.labels, tree, space, probs, pool.labels < 0, prices, target, args.budget, args.seed)
+    nothing = "no sample has a label yet: questions are chosen by how samples lie, without an opinion about them"
+    return now, nothing if opinion is None else ""
