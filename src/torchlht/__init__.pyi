@@ -26,7 +26,10 @@ from torchlht.heads.prediction import decide as decide
 from torchlht.hierarchy.tree import Hierarchy as Hierarchy
 from torchlht.lab.comparison.grid import compare as compare
 from torchlht.lab.options import CompareArgs as CompareArgs
+from torchlht.lab.simulation.playing import simulate_questions as simulate_questions
 from torchlht.learn.options import TrainArgs as TrainArgs
+from torchlht.learn.questions.asking import Questions as Questions
+from torchlht.learn.questions.asking import next_questions as next_questions
 from torchlht.learn.trained import Trained as Trained
 from torchlht.learn.trained import train as train
 from torchlht.learn.training import calibrate as calibrate
