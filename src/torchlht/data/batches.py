@@ -251,6 +251,10 @@ class FeatureSet(Dataset[Batch]):
             other.set_epoch(moment[0], -1 - moment[1])
         return other
 
+    def each_view(self) -> list[FeatureSet]:
+        """The same samples in each of their views, the one as they are first."""
+        return [FeatureSet(x, self.labels, self.weights) for x in (self.x, *self.others)]
+
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The features (B, d) and labels (B, K) at these positions."""
         rows = torch.as_tensor(index, dtype=torch.int64)
@@ -266,13 +270,14 @@ class MapSet(Dataset[Batch]):
     """Maps that the first stages of a backbone make of views of pictures, with their labels.
 
     Args:
-        views: per view, float16 (M, h, w, c), usually on disk.
+        views: per view, (M, h, w, c), usually on disk.
         rows: (N,) the positions of the samples among the M.
         labels: (N, K).
+        together: whether a sample is all of its views, as answers see it, instead of one that is drawn.
     """
 
-    def __init__(self, views: Sequence[Tensor], rows: Ints, labels: Tensor) -> None:
-        self.views, self.rows, self.labels = views, rows, labels
+    def __init__(self, views: Sequence[Tensor], rows: Ints, labels: Tensor, *, together: bool = False) -> None:
+        self.views, self.rows, self.labels, self.together = views, rows, labels, together
         self._drawn = np.zeros(len(rows), dtype=np.int64)
 
     def __len__(self) -> int:
@@ -289,9 +294,16 @@ class MapSet(Dataset[Batch]):
             other.set_epoch(moment[0], -1 - moment[1])
         return other
 
+    def each_view(self) -> list[MapSet]:
+        """The same samples in each of their views, the one as they are first."""
+        return [MapSet([view], self.rows, self.labels) for view in self.views]
+
     def __getitems__(self, index: Sequence[int]) -> Batch:
-        """The maps (B, c, h, w) and labels (B, K) at these positions."""
+        """The maps (B, c, h, w), or (B, views, c, h, w) together, and labels (B, K) at these positions."""
         rows = np.asarray(index)
+        if self.together:
+            every = torch.stack([view[torch.from_numpy(self.rows[rows])] for view in self.views], dim=1)
+            return every.permute(0, 1, 4, 2, 3).float(), self.labels[rows]
         maps = [self.views[view][row] for view, row in zip(self._drawn[rows], self.rows[rows], strict=True)]
         return torch.stack(maps).permute(0, 3, 1, 2).float(), self.labels[rows]
 
@@ -345,6 +357,10 @@ class ImageSet(Dataset[Batch]):
         if moment:
             other.set_epoch(moment[0], -1 - moment[1])
         return other
+
+    def each_view(self) -> list[ImageSet]:
+        """The same pictures as they are: their only view that is the same in all epochs."""
+        return [self.view()]
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The pictures, uint8 (B, 3, size, size), and labels (B, K) at these positions."""

@@ -44,6 +44,9 @@ def build(args: TrainArgs, samples: Samples) -> Model:
     if "maps" in options_of(args.method) and "maps" not in options:
         options["maps"] = trains and backbone.has_map()
     method = create_method(args.method, width, samples.hierarchy, **options)
+    if args.pooling == "both" and not method.on_maps:  # convolutions of a method read the map itself
+        backbone.add_peaks()
+        method = create_method(args.method, backbone.num_features, samples.hierarchy, **options)
     if method.on_maps and not trains:
         raise ConfigError(f"`method={args.method}` with these options reads maps: train it on pictures, without `freeze`")
     options |= {name: getattr(method, name) for name in method.before}
@@ -65,7 +68,9 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
     if samples.features is not None:
         if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
             raise ConfigError(f"`backbone={args.backbone}` needs pictures; {args.data} holds features already")
-        if given := [name for name in ("freeze", "freeze_stages", "mirror") if getattr(args, name)]:
+        if given := [
+            name for name in ("freeze", "freeze_stages", "mirror", "pooling") if getattr(args, name) not in (False, 0, "mean")
+        ]:
             raise ConfigError(f"`{given[0]}` is for pictures; {args.data} holds features already")
         if args.compile:
             raise ConfigError(f"`compile` is for the backbone of pictures; {args.data} holds features already")
