@@ -248,9 +248,8 @@ def test_features_may_be_mean_and_maximum_of_the_map(more: dict[str, Any], pictu
 
 def test_a_method_on_maps_reads_the_map_and_features_have_none(pictures: Path, tmp_path: Path) -> None:
     assert torchlht.load(train(options(pictures, tmp_path / "hrn", pooling="both", method="hrn"))).in_features == 192
-    np.savez(
-        tmp_path / "x.npz", x=np.zeros((4, 3), np.float32), y=np.array([[0, 0], [1, 0], [2, 1], [3, 1]]), levels=["a", "b"]
-    )
+    y = np.array([[0, 0], [1, 0], [2, 1], [3, 1]] * 3)
+    np.savez(tmp_path / "x.npz", x=np.zeros((12, 3), np.float32), y=y, train=np.arange(12) < 8)
     with pytest.raises(ConfigError, match=r"pooling.* is for pictures"):
         train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / "features", pooling="both"))
 

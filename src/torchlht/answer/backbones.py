@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -55,17 +55,20 @@ class Backbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Pictures (B, 3, size, size) or maps to features (B, num_features); features to features.
 
-        Entered after some stages, it also takes maps of pictures and of their mirror images, (B, 2, c, h, w).
+        Of several looks at each picture, (B, looks, 3, size, size), or their maps, it gives the mean.
         """
         if x.dim() == 5:
-            return _middle([self(view) for view in x.unbind(dim=1)])
+            first, *others = (self(look) for look in x.unbind(dim=1))
+            return torch.stack([first, *(one.flip(3) if self.mirrored and one.dim() == 4 else one for one in others)]).mean(
+                dim=0
+            )
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         if self.entered:
             return self._pool(run_stages(stages_of(self.network)[self.entered :], x))
         if self.mirrored and not self.training:
             other = self._pool(self.network(x.flip(3)))  # first: Grad-CAM looks at the last maps
-            return _middle([self._pool(self.network(x)), other])
+            return (other.flip(3) if other.dim() == 4 else other) / 2 + self._pool(self.network(x)) / 2
         return self._pool(self.network(x))
 
     def _pool(self, found: Tensor) -> Tensor:
@@ -146,14 +149,6 @@ class Backbone(nn.Module):
             parts = [module for stage in stages_of(self.network)[:stages] for module in stage.modules]
             return _digest(f"{self.name} {stages}", nn.ModuleList(parts))
         return _digest(self.name + " mirrored" * self.mirrored + " peaked" * self.peaked, self)
-
-
-def _middle(found: Sequence[Tensor]) -> Tensor:
-    """The mean of what a network makes of a picture and, if there is one, of its mirror image, whose map is turned back."""
-    first, *others = found
-    for other in others:
-        first = (other.flip(3) if other.dim() == 4 else other) / 2 + first / 2
-    return first
 
 
 def _digest(name: str, module: nn.Module) -> str:

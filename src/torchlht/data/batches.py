@@ -38,7 +38,7 @@ from torchlht.data.pictures import (
     read_range,
     states,
 )
-from torchlht.data.preparing import CROPS, Preprocess, centre_crop, decode, normalise
+from torchlht.data.preparing import CROPS, Preprocess, decode, looks_at, normalise
 from torchlht.errors import DataError
 from torchlht.vocabulary import Augment
 
@@ -363,7 +363,7 @@ class ImageSet(Dataset[Batch]):
         return [self.view()]
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
-        """The pictures, uint8 (B, 3, size, size), and labels (B, K) at these positions."""
+        """The pictures, uint8 (B, 3, size, size), or several looks (B, looks, 3, size, size), and labels (B, K)."""
         found = [(int(i), crop) for i in index if (crop := self._tried(int(i))) is not None]
         empty = torch.empty(0, 3, self.spec.size, self.spec.size, dtype=torch.uint8)
         return torch.stack([crop for _, crop in found]) if found else empty, self.labels[[i for i, _ in found]]
@@ -385,7 +385,7 @@ class ImageSet(Dataset[Batch]):
     def _cropped(self, i: int) -> Tensor:
         image = self._decoded(i)
         if self.augment == "none":
-            return centre_crop(image, self.spec)
+            return looks_at(image, self.spec)
         moment = [self.seed, self.epoch, i] if self.epoch >= 0 else [self.seed, -self.epoch, i, 1]
         return CROPS[self.augment](image, self.spec, np.random.default_rng(moment))
 

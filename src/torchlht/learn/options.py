@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from torchlht.answer.finding import check_folder
 from torchlht.data.options import DataArgs, Door, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
-from torchlht.doors import Count, Decay, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
+from torchlht.doors import Count, Decay, Looks, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
 from torchlht.errors import ConfigError
 from torchlht.heads.declared import check_method
 from torchlht.vocabulary import Augment, OptimizerName, Pooling, Precision, PresetName, Schedule, SemiName, Stream
@@ -65,6 +65,9 @@ class BackboneArgs(Options):
     pooling: Pooling = "mean"
     """How the last map of the backbone becomes features: by its `mean` over the picture, or by mean and maximum, `both`, which
     are twice as many features and were better on birds."""
+    looks: Looks = 1
+    """How many looks at a picture answers take, up to 5, each as long as one. Features are their mean: of the picture's centre,
+    of all of it made square, of its middle enlarged, of its largest square, of its mirror image."""
     image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
@@ -237,6 +240,7 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
                 find_rule(rule)
         frozen = "freeze" if self.freeze else "freeze_stages" if self.freeze_stages else ""
         several = self.views is not None and self.views > 1
+        refuse(self.mirror and self.looks > 1, "the fifth of `looks` is the mirror image: pass `looks` or `mirror`")
         refuse(
             self.freeze and self.freeze_stages > 0, "`freeze` is for the whole backbone, `freeze_stages` for a part: pass one"
         )

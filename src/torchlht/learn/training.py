@@ -53,7 +53,7 @@ from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on
 from torchlht.learn.header import frozen_text, header
 from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
-from torchlht.learn.views import as_asked, with_views
+from torchlht.learn.views import as_trained, with_views
 from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs, with_data
 from torchlht.measure.outcomes import Recorder
 
@@ -408,9 +408,9 @@ def _looked_at(
 
 
 def seen_samples(args: TrainArgs, samples: Samples, model: Model, sets: Sets, split: str) -> SampleSet | None:
-    """A part of the samples as the model is asked about them, by maps of its first stages if these are frozen."""
+    """A part of the samples to learn novelty from: as answers see them or, if first stages are frozen, by as many views."""
     if args.freeze_stages:
-        return as_asked(args, samples, sets, split)
+        return as_trained(args, samples, sets, split)
     return own_samples(samples, model, split, frozen=args.freeze)
 
 

@@ -38,7 +38,7 @@ BATCH = 16  # on a CPU; larger ones are slower there
 def with_views(machine: Machine, args: TrainArgs, views: int, samples: Samples, model: Model, taught: Ints, sets: Sets) -> Sets:
     """The sets as training sees them: views of training samples, and what the first stages make of validation and test samples.
 
-    Validation and test samples are seen as answers see them: with `mirror`, beside their mirror images. Test samples go through
+    Validation and test samples are seen as answers see them, with all their looks. Test samples go through
     the first stages once for all runs, in full precision. Without `freeze_stages`, and with one view of features, they are the
     same sets.
     """
@@ -51,24 +51,28 @@ def with_views(machine: Machine, args: TrainArgs, views: int, samples: Samples, 
         assert isinstance(sets.train, FeatureSet)
         others = [kept.view(i)[rows] for i in range(1, views)]
         return dataclasses.replace(sets, train=FeatureSet(sets.train.x, sets.train.labels, others=others))
-    maps, seen = [kept.view(i) for i in range(views)], 2 if args.mirror else 1
-    asked = maps if len(maps) >= seen else [kept.view(i) for i in range(seen)]
-    val = sets.val and MapSet(asked[:seen], np.searchsorted(own, samples.index("val")), sets.val.labels, together=args.mirror)
+    maps = [kept.view(i) for i in range(views)]
+    val = sets.val and as_seen(args, kept, np.searchsorted(own, samples.index("val")), sets.val.labels)
     test: SampleSet = sets.test
     if args.test and len(test):
         exact = Kept(machine, args, samples.select(samples.index("test")), model, sets.workers, exact=True)
-        found = [exact.view(i) for i in range(seen)]
-        test = MapSet(found, np.arange(len(test)), test.labels, together=args.mirror)
+        test = as_seen(args, exact, np.arange(len(test)), test.labels)
     return dataclasses.replace(sets, train=MapSet(maps, rows, sets.train.labels), val=val, test=test)
 
 
-def as_asked(args: TrainArgs, samples: Samples, sets: Sets, split: str) -> SampleSet | None:
-    """Training or validation samples as answers see them, from the maps that `with_views` found; None without any."""
-    index, train = samples.index(split), sets.train
-    assert isinstance(train, MapSet)
-    own, seen = np.flatnonzero(samples.split != "test"), 2 if args.mirror and len(train.views) > 1 else 1
+def as_seen(args: TrainArgs, kept: Kept, rows: Ints, labels: Tensor) -> MapSet:
+    """Samples as answers see them: with all their looks, or beside their mirror images."""
+    maps = [kept.view(i) for i in range(2)] if args.mirror else [kept.look(i) for i in range(args.looks)]
+    return MapSet(maps, rows, labels, together=len(maps) > 1)
+
+
+def as_trained(args: TrainArgs, samples: Samples, sets: Sets, split: str) -> SampleSet | None:
+    """Training or validation samples by as many views as answers take looks, from maps of `with_views`; None without any."""
+    index, own = samples.index(split), np.flatnonzero(samples.split != "test")
+    assert isinstance(sets.train, MapSet)
+    maps = sets.train.views[: 2 if args.mirror else args.looks]
     labels = torch.from_numpy(samples.labels[index])
-    return MapSet(train.views[:seen], np.searchsorted(own, index), labels, together=seen > 1) if len(index) else None
+    return MapSet(maps, np.searchsorted(own, index), labels, together=len(maps) > 1) if len(index) else None
 
 
 class Kept:
@@ -94,8 +98,9 @@ class Kept:
         self.augment, self.mirrored = args.augment, False
         self.low, self.quiet = args.precision == "bf16-mixed" and not exact, args.quiet or not machine.is_global_zero
         self.kind = np.dtype(np.float16 if self.stages and not exact else np.float32)
-        self.pictures = ImageSet(images, torch.zeros(len(samples), 1), spec, streamed=worth_streaming(images))
-        prepared = json.dumps(spec.to_dict(), sort_keys=True)
+        self.spec, self.chosen = dataclasses.replace(spec, looks=1), 0
+        self.pictures = ImageSet(images, torch.zeros(len(samples), 1), self.spec, streamed=worth_streaming(images))
+        prepared = json.dumps(self.spec.to_dict(), sort_keys=True)
         self.what = [
             model.backbone.key(self.stages),
             prepared,
@@ -105,9 +110,9 @@ class Kept:
             *(["exact"] if exact else []),
         ]
 
-    def _path(self, number: int) -> Path:
-        """The file of a view; its name depends on all that the view depends on."""
-        what = [*self.what, self.augment if number > 1 else "none"]
+    def _path(self, number: int, look: int = 0) -> Path:
+        """The file of a view or look; its name depends on all that it depends on."""
+        what = [*self.what, f"look {look}" if look else self.augment if number > 1 else "none"]
         name = hashlib.sha256("/".join(map(str, what)).encode()).hexdigest()[:24]
         return cache_dir() / "views" / f"{self.backbone.name}-{name}-{number}.npy"
 
@@ -117,7 +122,14 @@ class Kept:
         Raises:
             DataError: when the disk is full.
         """
-        path = self._path(number)
+        return self._stored(self._path(number), number, 0)
+
+    def look(self, number: int) -> Tensor:
+        """A look that answers take at all samples, as `view`; the first is the first view."""
+        return self._stored(self._path(0, number), 0, number)
+
+    def _stored(self, path: Path, number: int, look: int) -> Tensor:
+        self.pictures.spec, self.chosen = dataclasses.replace(self.spec, looks=1 + look), look
         shape, kind = self._shape(), self.kind
         with self.machine.rank_zero_first():
             found = read_mapped(path, shape, kind)
@@ -132,6 +144,7 @@ class Kept:
 
     def _run(self, x: Tensor) -> Tensor:
         """What the frozen part makes of pictures (B, 3, size, size)."""
+        x = x[:, self.chosen] if x.dim() == 5 else x
         x = x.flip(3) if self.mirrored else x
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.low):
             return self.backbone.maps(x, self.stages).permute(0, 2, 3, 1) if self.stages else self.backbone(x)
