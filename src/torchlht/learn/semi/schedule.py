@@ -165,7 +165,7 @@ class Semi:
     def state(self, *, inside: bool = False) -> dict[str, Tensor]:
         """The state for a checkpoint; inside an epoch, with its targets."""
         kept = _tensors("", self.near) | (_tensors("now.", self.targets) if inside else {})
-        kept |= {"familiar": self.familiar} if self.unlabelled else {}
+        kept |= {"familiar": self.familiar} if (self.familiar < 1).any() else {}
         return kept and kept | {"power": torch.tensor(self.power, dtype=torch.float64)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
