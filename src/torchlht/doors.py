@@ -43,6 +43,7 @@ Parallel = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be at
 Threads = Annotated[int, msgspec.Meta(ge=-1024, le=1024, description="it must be from -1024 to 1024")]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=1024, description="it must not be negative, and at most 1024")]
 Side = Annotated[int, msgspec.Meta(ge=8, le=4096, description="it must be from 8 to 4096 pixels")]
+Looks = Annotated[int, msgspec.Meta(ge=1, le=5, description="it must be from 1 to 5")]
 Breadth = Annotated[int, msgspec.Meta(ge=1, le=10**6, description="it must be from 1 to 1000000")]
 Rank = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be from 1 to 1024")]
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**16, description="it must be from 1 to 65536")]

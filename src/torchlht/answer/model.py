@@ -259,6 +259,7 @@ class Model(nn.Module, Predictor):
             "options": self.options,
             "preprocess": self.preprocess.to_dict() if self.preprocess else None,
             **({"mirror": True} if self.backbone.mirrored else {}),
+            **({"pooling": "both"} if self.backbone.peaked else {}),
         }
 
     def write_config(self, folder: Path, *, extra: dict[str, Any] | None = None) -> None:
@@ -312,11 +313,15 @@ class Model(nn.Module, Predictor):
     @classmethod
     def _built(cls, config: dict[str, Any], hierarchy: Hierarchy) -> Model:
         """The model that a configuration describes, without weights."""
+        peaked = config.get("pooling") == "both"
+        width = config["in_features"] // 2 if peaked else config["in_features"]
         with Unfilled():
-            backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
+            backbone = create_backbone(config["backbone"], pretrained=False, in_features=width)
             method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
         preprocess = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
         backbone.mirrored = config.get("mirror", False)
+        if peaked:
+            backbone.add_peaks()
         return cls(backbone, method, options=config["options"], preprocess=preprocess)
 
 

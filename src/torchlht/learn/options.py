@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from torchlht.answer.finding import check_folder
 from torchlht.data.options import DataArgs, Door, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
-from torchlht.doors import Count, Decay, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
+from torchlht.doors import Count, Decay, Looks, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
 from torchlht.errors import ConfigError
 from torchlht.heads.declared import check_method
-from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, Schedule, SemiName, Stream
+from torchlht.vocabulary import Augment, OptimizerName, Pooling, Precision, PresetName, Schedule, SemiName, Stream
 
 if TYPE_CHECKING:
     from torchlht.data.pictures import Picture
@@ -62,6 +62,12 @@ class BackboneArgs(Options):
     """Keep the statistics of BatchNorm in the backbone as they are when training starts; by default with `freeze_stages`."""
     mirror: bool = False
     """Answers look at each picture and at its mirror image, and take the mean of their features. Takes twice as long."""
+    pooling: Pooling = "mean"
+    """How the last map of the backbone becomes features: by its `mean` over the picture, or by mean and maximum, `both`, which
+    are twice as many features and were better on birds."""
+    looks: Looks = 1
+    """How many looks at a picture answers take, up to 5, each as long as one. Features are their mean: of the picture's centre,
+    of all of it made square, of its middle enlarged, of its largest square, of its mirror image."""
     image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
@@ -113,7 +119,9 @@ class FitArgs(Options):
 
     semi: SemiName = "none"
     """How samples without a finest label learn: from their neighbours' labels (`propagate`), from the averaged model's own
-    predictions (`posterior`), or from `both`. Only classes that their known labels allow are possible."""
+    predictions (`posterior`), from `both`, or from neighbours and confident predictions (`deep`). Only classes that their known
+    labels allow are possible. `fixmatch` (any class) and `taxon` (possible ones) take confident predictions alone, for
+    comparing. See docs/semi.md."""
     mixup: NotNegative = 0.0
     """Mix features of pairs of samples, with shares drawn from Beta(a, a) for this a; 0 for none."""
     label_smoothing: Share = 0.0
@@ -236,6 +244,7 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
                 find_rule(rule)
         frozen = "freeze" if self.freeze else "freeze_stages" if self.freeze_stages else ""
         several = self.views is not None and self.views > 1
+        refuse(self.mirror and self.looks > 1, "the fifth of `looks` is the mirror image: pass `looks` or `mirror`")
         refuse(
             self.freeze and self.freeze_stages > 0, "`freeze` is for the whole backbone, `freeze_stages` for a part: pass one"
         )

@@ -64,7 +64,7 @@ from torchlht.learn.fitting import (
 from torchlht.learn.header import frozen_text, header
 from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
-from torchlht.learn.views import with_views
+from torchlht.learn.views import as_trained, with_views
 from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs, with_data
 from torchlht.measure.outcomes import Recorder
 
@@ -114,14 +114,13 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     sets = make_sets(machine, args, prepared.samples, model, taught)
     opinion = ask_for_opinion(recipe, model, sets.train)
     shown = with_views(machine, args, recipe.views, prepared.samples, model, taught, sets)
-    shown = with_guesses(recipe, shown, opinion)
     with model.backbone.entering(args.freeze_stages):
-        history = fit(machine, recipe, run, model, shown, semi)
-    metrics = finish(machine, args, recipe, run, model, sets, history, opinion)
+        history = fit(machine, recipe, run, model, with_guesses(recipe, shown, opinion), semi)
+        metrics = finish(machine, args, recipe, run, model, shown, history, opinion)
+        if machine.is_global_zero and args.test:
+            seen, known = (seen_samples(args, prepared.samples, model, shown, split) for split in ("train", "val"))
+            model.novelty = None if seen is None else learn_novelty(model, seen, known, sets.workers)
     if machine.is_global_zero:
-        if args.test and (seen := own_samples(prepared.samples, model, "train", frozen=args.freeze)) is not None:
-            known = own_samples(prepared.samples, model, "val", frozen=args.freeze)
-            model.novelty = learn_novelty(model, seen, known, sets.workers)
         model.save_pretrained(run.path, extra=origin(args, recipe, launch))
         run.write_metrics(metrics)
     machine.barrier()
@@ -425,6 +424,13 @@ def _looked_at(
 
     for _, (features, said), labels in over(model.method if ready else model, data, look, samples=samples, workers=workers):
         yield features, said, labels
+
+
+def seen_samples(args: TrainArgs, samples: Samples, model: Model, sets: Sets, split: str) -> SampleSet | None:
+    """A part of the samples to learn novelty from: as answers see them or, if first stages are frozen, by as many views."""
+    if args.freeze_stages:
+        return as_trained(args, samples, sets, split)
+    return own_samples(samples, model, split, frozen=args.freeze)
 
 
 def own_samples(samples: Samples, model: Model, split: str, *, frozen: bool) -> SampleSet | None:

@@ -237,7 +237,7 @@ class ThresholdRecord(msgspec.Struct):
 class InputRecord(msgspec.Struct):
     """What the network takes."""
 
-    shape: Annotated[list[str | int], msgspec.Meta(min_length=2, max_length=4)]
+    shape: Annotated[list[str | int], msgspec.Meta(min_length=2, max_length=5)]
 
 
 class MetadataRecord(msgspec.Struct):
