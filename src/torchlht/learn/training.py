@@ -50,7 +50,17 @@ from torchlht.heads.method import Estimator, find_method, older_options
 from torchlht.heads.prediction import Prediction
 from torchlht.learn.alone import Machine
 from torchlht.learn.building import build, make_semi, taught_samples
-from torchlht.learn.fitting import Sets, ask_for_opinion, batches_of, best_epoch, fit, measure_on, shorten, validate, with_guesses
+from torchlht.learn.fitting import (
+    Sets,
+    ask_for_opinion,
+    batches_of,
+    best_epoch,
+    fit,
+    measure_on,
+    shorten,
+    validate,
+    with_guesses,
+)
 from torchlht.learn.header import frozen_text, header
 from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
