@@ -49,7 +49,9 @@ def naive_fit(z, shares):
             scatter += (z - mean).T @ ((z - mean) * share[:, None])
             free += max(share.sum() - 1, 0)
     for k in (2, 1, 0):
-        own = {c: sum(s for (l, d), s in shares.items() if l <= k and up(l, d, k) == c) for c in range(TREE.sizes[k])}
+        own = {
+            c: sum(s for (level, d), s in shares.items() if level <= k and up(level, d, k) == c) for c in range(TREE.sizes[k])
+        }
         own = {c: s for c, s in own.items() if np.sum(s) > 0}
         means = {c: s @ z / s.sum() for c, s in own.items()}
         inside = sum((s * ((z - means[c]) ** 2).sum(axis=1)).sum() for c, s in own.items())

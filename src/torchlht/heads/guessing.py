@@ -9,7 +9,7 @@ from a label. A class that no sample is labelled with is not guessed, unless it 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,12 +37,15 @@ def same_deepest(labels: Tensor, hierarchy: Hierarchy) -> Iterator[tuple[Tensor,
     """
     for k in range(1, len(hierarchy)):
         rows = ((labels[:, :k] < 0).all(dim=1) & (labels[:, k] >= 0)).nonzero().squeeze(1)
-        rows = rows[labels[rows, k].argsort(stable=True)]
-        found, counts = labels[rows, k].unique_consecutive(return_counts=True)
+        own, size = labels[rows, k], hierarchy.sizes[k]
         above = torch.from_numpy(hierarchy.ancestors(k).copy())
-        under = above.argsort(stable=True).split(torch.bincount(above, minlength=hierarchy.sizes[k]).tolist())
-        for c, own in zip(found.tolist(), rows.split(counts.tolist()), strict=True):
-            yield from ((part, under[c]) for part in own.split(PART) if len(under[c]))
+        for mine, leaves in zip(by_class(own, size), by_class(above, size), strict=True):
+            yield from ((rows[part], leaves) for part in torch.split(mine, PART) if len(part) and len(leaves))
+
+
+def by_class(classes: Tensor, size: int) -> Sequence[Tensor]:
+    """Per class, the positions at which it stands."""
+    return torch.split(classes.argsort(stable=True), torch.bincount(classes, minlength=size).tolist())
 
 
 def shared_out(sums: Sums, look: Look, often: Tensor | None, groups: Groups, weight: Tensor, bias: Tensor) -> Sums:
