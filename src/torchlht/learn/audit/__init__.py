@@ -4,6 +4,6 @@
                                                          └──────► misplaced: classes under the wrong parent, two names for one
     features or pictures ──► twins, strangers
 
-An opinion about a sample never comes from a model that has seen its label. Only the classes that the known labels allow take part
-in learning, so that samples without a finest label teach, too.
+An opinion about a sample never comes from a model that has seen its label. Only the classes that the known labels allow take
+part in learning, so that samples without a finest label teach, too.
 """

@@ -1,8 +1,8 @@
 """Out-of-fold opinions: a linear discriminant that learns from labels of any depth, fitted in seconds.
 
-Every finest class is a Gaussian, and all have one scatter. Its mean is drawn to that of its parent, and this to its own parent's,
-as `PULL` more samples would: a class with three labels is a corrected guess from its family. Samples without a finest label are
-divided among the classes that their known labels allow, round by round (EM).
+Every finest class is a Gaussian, and all have one scatter. Its mean is drawn to that of its parent, and this to its own
+parent's, as `PULL` more samples would: a class with three labels is a corrected guess from its family. Samples without a
+finest label are divided among the classes that their known labels allow, round by round (EM).
 
 A score is -½ of the distance to a class over the mean distance to all classes, so that samples far from everything are not
 taken for sure. `wrong.py` turns scores into probabilities.
@@ -225,7 +225,5 @@ def _sharpness(judge: Judge, x: Tensor, labels: Ints, tree: Hierarchy, most: int
 
 def best_sharpness(scores: Tensor, ok: Tensor) -> float:
     """The factor of (n, C_1) scores under which the classes in `ok` are likeliest."""
-    likely = [
-        (torch.softmax(t * scores, dim=1) * ok).sum(dim=1).clamp(min=1e-9).log().mean() for t in SHARPNESS.tolist()
-    ]
+    likely = [(torch.softmax(t * scores, dim=1) * ok).sum(dim=1).clamp(min=1e-9).log().mean() for t in SHARPNESS.tolist()]
     return float(SHARPNESS[torch.stack(likely).argmax()])

@@ -1,14 +1,15 @@
 """How probable it is that a known label is wrong, at each level, and what it should be instead.
 
-A judge gives P(c | x) for every finest class c, without having seen the label. The label g at its deepest known level d is right with
-probability w₀; else the annotator slipped to another class of that level, drawn evenly from those under the true ancestor h levels
-up, with probability w_h (h = 1: a sibling; the highest h: anywhere). So
+A judge gives P(c | x) for every finest class c, without having seen the label. The label g at its deepest known level d is
+right with probability w₀; else the annotator slipped to another class of that level, drawn evenly from those under the true
+ancestor h levels up, with probability w_h (h = 1: a sibling; the highest h: anywhere). So
 
     P(g | x)  =  w₀ P(g)  +  Σ_h w_h (P(ancestor of g, h up) - P(g)) / (other classes under that ancestor)
 
-and Bayes' rule says which term made the label. The w of each depth are found by EM over all samples, and with them the sharpness of
-each level's probabilities: labels that are wrong do not make the judge unsure. The label of a coarser level j is wrong if the true
-class is not under it; the same terms say how probable that is. The sum of these probabilities is how many wrong labels there are.
+and Bayes' rule says which term made the label. The w of each depth are found by EM over all samples, and with them the
+sharpness of each level's probabilities: labels that are wrong do not make the judge unsure. The label of a coarser level j
+is wrong if the true class is not under it; the same terms say how probable that is. The sum of these probabilities is how
+many wrong labels there are.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def class_log_probs(scores: Tensor, tree: Hierarchy, sharpness: Tensor) -> Tenso
     for k in range(len(tree)):
         sharp = scores * sharpness[k]
         own = grouped(sharp, tree.ancestors(k), tree.sizes[k])
-        above = grouped(sharp, tree.ancestors(k + 1), tree.sizes[k + 1])[:, _index(tree.parents[k])] if k + 1 < len(tree) else None
+        above = (
+            grouped(sharp, tree.ancestors(k + 1), tree.sizes[k + 1])[:, _index(tree.parents[k])] if k + 1 < len(tree) else None
+        )
         step = own - (own.logsumexp(dim=1, keepdim=True) if above is None else above)
         total += step[:, _index(tree.ancestors(k))]
     return total
@@ -216,7 +219,9 @@ def doubts_of(given: Floats, labels: Ints, tree: Hierarchy, slips: Slips) -> Dou
     for d in range(depth):
         rows = np.flatnonzero(deepest == d)
         for j in range(d, depth):
-            wrong[rows, j] = sum(_beyond(given[rows], each[rows], d, h, j) for h in range(j - d + 1, depth - d + 1)) / total[rows]
+            wrong[rows, j] = (
+                sum(_beyond(given[rows], each[rows], d, h, j) for h in range(j - d + 1, depth - d + 1)) / total[rows]
+            )
         mine = wrong[rows]
         named = np.full(len(rows), d)
         for j in range(d + 1, depth):
