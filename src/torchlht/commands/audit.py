@@ -65,10 +65,9 @@ def run_audit(args: AuditArgs) -> None:
     for row in found.rows[:5]:
         to = f" → {row.suggested}" if row.suggested else ""
         console.say(f"  {100 * row.probability:.0f} %  {row.sample}  {row.given}{to}")
-    listed = console.plural(len(found.rows), "label")
-    console.say(
-        f"{listed}, {console.plural(len(found.twins), 'pair')} of twins and {console.plural(len(found.remarks), 'remark')} on the tree"
-    )
+    counts = (len(found.rows), "label"), (len(found.twins), "pair"), (len(found.remarks), "remark")
+    listed, pairs, remarks = (console.plural(*one) for one in counts)
+    console.say(f"{listed}, {pairs} of twins and {remarks} on the tree")
     console.say(
         f"{args.out / NAME} · {found.seconds:.0f} s · next: look at it, edit labels.csv, then lht audit apply {args.out}"
     )

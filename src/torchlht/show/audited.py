@@ -124,11 +124,7 @@ def audit_page(found: Audit, data: str) -> str:
     samples = found.samples
     with torch.no_grad():
         cards = [_card(found, n) for n in range(min(SHOWN, len(found.rows)))]
-    pairs = [
-        {"pictures": _pictures(samples, [twin.first, twin.second]), "names": [samples.keys[twin.first], samples.keys[twin.second]],
-         "labels": [path_text(samples, twin.first), path_text(samples, twin.second)], "why": why}
-        for twin, why in found.twins[:SHOWN]
-    ]  # fmt: skip
+    pairs = [_pair(samples, [twin.first, twin.second], why) for twin, why in found.twins[:SHOWN]]
     noun = "picture" if samples.images is not None else "sample"
     made = f"torchlht {importlib.metadata.version('torchlht')} on {datetime.now():%Y-%m-%d %H:%M}"
     return TEMPLATES.get_template("audit.html").render(
@@ -145,6 +141,12 @@ def audit_page(found: Audit, data: str) -> str:
         seconds=f"{found.seconds:.0f}",
         made=made,
     )
+
+
+def _pair(samples: Samples, both: list[int], why: str) -> dict[str, Any]:
+    """A pair of twins."""
+    names, labels = [samples.keys[i] for i in both], [path_text(samples, i) for i in both]
+    return {"pictures": _pictures(samples, both), "names": names, "labels": labels, "why": why}
 
 
 def _count_rows(found: Audit) -> list[tuple[str, str, str, str]]:
@@ -182,7 +184,8 @@ def _examples(found: Audit, level: int, label: int, but: int) -> list[int]:
     labels: Ints = found.samples.labels
     rows = np.flatnonzero((labels[:, level] == label) & (np.arange(len(labels)) != but))
     doubt = found.doubts.deepest()[rows]
-    return rows[np.argsort(doubt, kind="stable")[:EXAMPLES]].tolist()
+    chosen: list[int] = rows[np.argsort(doubt, kind="stable")[:EXAMPLES]].tolist()
+    return chosen
 
 
 def _pictures(samples: Samples, rows: Sequence[int]) -> list[Picture]:

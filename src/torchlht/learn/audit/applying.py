@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -111,8 +112,12 @@ def _write_features(target: Path, original: Path, new: Samples) -> None:
     """An .npz with all arrays of the original, and other labels."""
     tree = new.hierarchy
     with np.load(original, allow_pickle=False) as arrays:
-        same = {name: arrays[name] for name in arrays.files if name not in ("y", "levels") and not name.startswith("classes_")}
-    names = {f"classes_{level}": np.array(classes) for level, classes in zip(tree.levels, tree.classes, strict=True)}
+        same: dict[str, Any] = {
+            name: arrays[name] for name in arrays.files if name not in ("y", "levels") and not name.startswith("classes_")
+        }
+    names: dict[str, Any] = {
+        f"classes_{level}": np.array(classes) for level, classes in zip(tree.levels, tree.classes, strict=True)
+    }
     with replacing(target) as beside, beside.open("wb") as file:
         np.savez(file, **same, y=new.labels, levels=np.array(tree.levels), **names)
 

@@ -47,7 +47,7 @@ def doubted_before(samples: Samples, folder: Path) -> Floats:
 
 
 def believed(samples: Samples, wrong: Floats) -> tuple[Samples, int]:
-    """The samples without the labels that are more probably wrong than right, in training only; and how many samples lost one."""
+    """The samples without the training labels that are more probably wrong than right; and how many samples lost one."""
     labels: Ints = samples.labels.copy()
     drop = (wrong > DOUBTED) & (labels >= 0) & (samples.split == "train")[:, None]
     for k in range(labels.shape[1]):

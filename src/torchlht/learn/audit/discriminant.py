@@ -47,7 +47,8 @@ class Judge:
         """(B, C_1) scores of (B, d) features; higher is more likely."""
         z = torch.linalg.solve_triangular(self.root, x.T, upper=False).T
         far = z.square().sum(1, keepdim=True) - 2 * z @ self.means.T + self.means.square().sum(1)
-        return -0.5 * far / far.mean(dim=1, keepdim=True).clamp(min=1e-12)
+        scores: Tensor = -0.5 * far / far.mean(dim=1, keepdim=True).clamp(min=1e-12)
+        return scores
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def components(x: Tensor, most: int) -> Tensor:
     if x.shape[1] <= most:
         return x
     _, axes = torch.linalg.eigh(x.T @ x)
-    return x @ axes[:, -most:]
+    found: Tensor = x @ axes[:, -most:]
+    return found
 
 
 def choose_parts(samples: Samples, folds: int, seed: int) -> Ints:

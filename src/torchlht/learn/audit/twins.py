@@ -46,7 +46,7 @@ def find_twins(samples: Samples, progress: Callable[[int, int], None] | None = N
 
 
 def row_twins(x: Tensor) -> list[Twin]:
-    """Pairs of rows that are nearly identical. Rows are sorted along random directions, in which twins are next to each other."""
+    """Pairs of rows that are nearly identical. Along random directions, in which rows are sorted, twins are neighbours."""
     x = x.float() - x.float().mean(dim=0)
     typical = float(x.square().sum(dim=1).mean()) * 2
     ways = F.normalize(torch.randn(x.shape[1], 3, generator=torch.Generator().manual_seed(0)), dim=0)
@@ -91,7 +91,7 @@ def picture_twins(pictures: Sequence[Picture], progress: Callable[[int, int], No
     return sorted(found, key=lambda twin: (twin.first, twin.second))
 
 
-def _looked_at(picture: Picture) -> tuple[str, np.ndarray]:  # type: ignore[type-arg]
+def _looked_at(picture: Picture) -> tuple[str, np.ndarray]:
     """A hash of a picture's bytes, and its small grey version."""
     try:
         data = picture.read()

@@ -255,7 +255,7 @@ class Count:
 
 
 def count_wrong(opinions: Opinions, labels: Ints, doubts: Doubts) -> list[Count]:
-    """How many labels are wrong, per level, fine first. The interval allows for chance, and for judges less sure than they say."""
+    """How many labels are wrong, per level, fine first. The interval allows for chance and for judges that are too sure."""
     tree, rows = opinions.tree, fitted_rows(labels, opinions.tree)
     scores, sharp = opinions.scores(rows), torch.tensor(doubts.slips.sharpness)
     fitted, softer, sharper = (_sums(scores, labels[rows], tree, sharp * factor) for factor in (1.0, SOFTER, SHARPER))
