@@ -35,6 +35,7 @@ from torchlht.learn.trained import train as train
 from torchlht.learn.training import calibrate as calibrate
 from torchlht.measure.evaluation import evaluate as evaluate
 from torchlht.measure.metrics import HierarchyMetrics as HierarchyMetrics
+from torchlht.show.audited import audit as audit
 from torchlht.show.page import report as report
 from torchlht.sklearn import HierarchicalClassifier as HierarchicalClassifier
 

@@ -279,6 +279,9 @@ class TrainArgs(RunArgs, DataArgs):
     """Continue the unfinished run in this directory, with the options it was started with."""
     method: Annotated[str, Door(check_method)] = "lht"
     """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` shows the options of one."""
+    audit: str | None = None
+    """Do not learn from labels that are probably wrong: `auto` looks for them first, or DIR is what lht audit has written. They
+    count as unknown, up to the coarsest level that is wrong."""
     test: bool = True
     """Measure the result on the test samples."""
     track: bool = True

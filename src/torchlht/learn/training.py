@@ -91,6 +91,8 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     prepared = prepare(args)
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
+    if args.audit:
+        prepared = doubting(machine, args, prepared, model)
     if args.compile:
         check_compiler(machine.device)
     features, samples = args.freeze or model.preprocess is None, len(prepared.samples.index("train"))
@@ -264,6 +266,26 @@ def prepare(args: TrainArgs) -> Prepared:
     if args.select == "best" and not len(samples.index("val")):
         raise DataError(f"{args.data}: too few samples to set any aside for validation; use `select=last` or a larger `val`")
     return Prepared(samples, kept, problems, doubtful)
+
+
+def doubting(machine: Machine, args: TrainArgs, prepared: Prepared, model: Model) -> Prepared:
+    """The data without the labels that are probably wrong; every process finds the same."""
+    from torchlht.learn.audit.believing import believed, doubted, doubted_before
+
+    samples = prepared.samples
+    if args.audit == "auto":
+        x = samples.features
+        if x is None and not (args.freeze or model.backbone.pretrained):
+            raise ConfigError("`audit=auto` compares features: take a pretrained backbone, or pass what lht audit has written")
+        x = compute_features(machine, args, samples, model, args.workers or 0) if x is None else x
+        model.backbone.requires_grad_(not args.freeze)
+        wrong = doubted(samples, x, seed=args.seed)
+    else:
+        wrong = doubted_before(samples, Path(str(args.audit)))
+    samples, lost = believed(samples, wrong)
+    said = f"audit   labels of {lost:,} training samples are probably wrong and count as unknown there"
+    console.note(said, quiet=args.quiet or not machine.is_global_zero)
+    return dataclasses.replace(prepared, samples=samples)
 
 
 def split_record(args: TrainArgs, prepared: Prepared) -> dict[str, Any]:
