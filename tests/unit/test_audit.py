@@ -151,6 +151,12 @@ def test_parts_depend_on_names_and_not_on_order():
     assert all(np.bincount(parts[samples.labels[:, 0] == c], minlength=5).min() >= 1 for c in range(6))
 
 
+def test_twins_are_judged_together():
+    samples, _ = birds(10)
+    fold = form_opinions(samples, folds=5, together=[(0, 31), (31, 50)]).fold
+    assert fold[0] == fold[31] == fold[50]
+
+
 @pytest.mark.parametrize("hidden", [0.0, 0.6])
 def test_planted_wrong_labels_come_first_with_their_level_and_the_right_suggestion(hidden):
     samples, truth = birds(40, hidden=hidden)

@@ -23,6 +23,7 @@ from torchlht.learn.audit.wrong import Count, Doubts, Floats, Suggestions, count
 
 NEAR = 8  # neighbours that are asked
 STRANGE = 40  # strangers listed, at most
+LOWERED = 0.7  # data with hardly a wrong label still gets a short list
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +77,14 @@ def examine(
         progress: told how many pictures have been compared.
     """
     check_enough(samples)
-    opinions = form_opinions(samples, seed=seed)
+    found = find_twins(samples, progress) if twins else []
+    opinions = form_opinions(samples, seed=seed, together=sorted((twin.first, twin.second) for twin in found))
     doubts = find_doubts(opinions, samples.labels)
     counts = count_wrong(opinions, samples.labels, doubts)
     chosen, levels = _every(doubts) if everything else _listed(doubts, counts, precision)
     near = nearest(opinions, chosen) if len(chosen) else np.empty((0, 0), dtype=np.int64)
     rows = _rows(samples, doubts, suggest(opinions, samples.labels, doubts, np.unique(chosen)), chosen, levels, near)
-    pairs = [(twin, _harm(samples, twin)) for twin in find_twins(samples, progress)] if twins else []
+    pairs = [(twin, _harm(samples, twin)) for twin in found]
     pairs.sort(key=lambda pair: (_rank(pair[1]), -pair[0].alike, pair[0].first, pair[0].second))
     remarks = find_remarks(opinions, samples) + strangers(opinions, samples)
     return Audit(samples, doubts, counts, rows, chosen, near, pairs, remarks)
@@ -104,8 +106,8 @@ def _listed(doubts: Doubts, counts: Sequence[Count], precision: float) -> tuple[
 
 
 def cautious(low: float, total: float) -> float:
-    """By how much probabilities are lowered for the list: half way to the lower end of the interval."""
-    return (1 + low / total) / 2 if total > 0 else 1.0
+    """By how much probabilities are lowered for the list: half way to the lower end of the interval, not below `LOWERED`."""
+    return max((1 + low / total) / 2, LOWERED) if total > 0 else 1.0
 
 
 def _every(doubts: Doubts) -> tuple[Ints, Ints]:

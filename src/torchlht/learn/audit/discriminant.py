@@ -10,7 +10,7 @@ taken for sure. `wrong.py` turns scores into probabilities.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,7 +86,14 @@ class Opinions:
         return found
 
 
-def form_opinions(samples: Samples, *, folds: int = 10, seed: int = 0, weights: Tensor | None = None) -> Opinions:
+def form_opinions(
+    samples: Samples,
+    *,
+    folds: int = 10,
+    seed: int = 0,
+    weights: Tensor | None = None,
+    together: Iterable[tuple[int, int]] = (),
+) -> Opinions:
     """Judge every sample by discriminants that have not seen its label.
 
     Args:
@@ -94,10 +101,13 @@ def form_opinions(samples: Samples, *, folds: int = 10, seed: int = 0, weights: 
         folds: how many parts, each judged by what the others teach.
         seed: chooses the parts, along with the samples' names.
         weights: (N,) how much each sample's label counts in learning; 1 by default.
+        together: pairs of samples that belong to the same part, as twins do: one would give the other's label away.
     """
     assert samples.features is not None
     x = components(even(torch.from_numpy(samples.features)), WIDEST)
     fold = choose_parts(samples, folds, seed)
+    for first, second in together:
+        fold[second] = fold[first]
     judges = []
     for part in range(folds):
         seen = torch.from_numpy(np.flatnonzero(fold != part))
