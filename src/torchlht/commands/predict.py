@@ -13,7 +13,7 @@ from rich.table import Table
 
 from torchlht import console
 from torchlht.answer.finding import is_exported
-from torchlht.commands.base import AcceleratorArgs, ModelPlace, RuleArgs, StrictArgs, command
+from torchlht.commands.base import AcceleratorArgs, ModelPlace, RuleArgs, StrictArgs, command, listed
 from torchlht.data.options import InputPlace, OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
 from torchlht.errors import DataError
@@ -57,15 +57,11 @@ class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
 
     def only_names(self) -> list[str]:
         """`only` as a list."""
-        return _names(self.only)
+        return listed(self.only)
 
     def excluded_names(self) -> list[str]:
         """`exclude` as a list."""
-        return _names(self.exclude)
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+        return listed(self.exclude)
 
 
 T = TypeVar("T")
