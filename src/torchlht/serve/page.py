@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import PIL
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -28,7 +29,7 @@ from torchlht.answer.asking import over
 from torchlht.answer.exported.read import OnnxModel
 from torchlht.answer.exported.write import Written, export, samples
 from torchlht.answer.model import Model
-from torchlht.answer.named import Restriction, Wanted, read_names
+from torchlht.answer.named import Restriction, read_names
 from torchlht.data.pictures import ASPECT, PIXELS
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, LHTError
@@ -44,8 +45,13 @@ SCRIPTS = ("resample.js", "picture.js", "answer.js", "loading.js", "page.js")
 RULES = ("path", "backtrack", "top_down", "crm")  # those of answer.js
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.2)  # offered in the page if they can be promised
 ASKED = 64  # samples that tell what storing weights in fewer bytes changes
+TALL_FIRST = int(PIL.__version__.partition(".")[0]) >= 13  # see `resized` in resample.js
 TEMPLATES = Environment(
-    loader=PackageLoader("torchlht.serve", "web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=PackageLoader("torchlht.serve", "web"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 
 
@@ -155,8 +161,10 @@ def own_pictures(run: str | Path) -> tuple[Tensor, str] | None:
 def describe(model: Model, written: Written, strict: bool, only: Sequence[str], exclude: Sequence[str]) -> dict[str, Any]:
     """What the page knows about the network: the metadata without risk curves, and what they promise."""
     kept = ("input", "preprocess", "hierarchy", "temperatures", "kinds", "rule", "threshold", "novelty")
+    found = {name: written.metadata[name] for name in kept}
     return {
-        **{name: written.metadata[name] for name in kept},
+        **found,
+        "preprocess": {**found["preprocess"], "tall_first": TALL_FIRST},
         "calibrated": model.calibration is not None,
         "promises": promises(model, written, strict),
         "only": list(only),

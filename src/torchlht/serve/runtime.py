@@ -140,8 +140,8 @@ def _in_npm_cache(cache: Path) -> Runtime | None:
         if f"/{NAME}-".encode() in content:
             found.update(_entries(content))
     for _, integrity in sorted(found.items(), reverse=True):
-        if (content := _kept(cache, integrity)) is not None:
-            return _of_archive(content, f"npm's cache in {cache}")
+        if (archive := _kept(cache, integrity)) is not None:
+            return _of_archive(archive, f"npm's cache in {cache}")
     return None
 
 

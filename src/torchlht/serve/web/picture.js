@@ -151,7 +151,7 @@ function framing(width, height, spec) {
 /** Bytes (size, size, 3) of the part of a picture that the network sees. */
 function seen(image, spec) {
   const { target, part } = framing(image.width, image.height, spec);
-  return resized(image.data, image.width, image.height, 4, target, part, spec.interpolation);
+  return resized(image.data, image.width, image.height, 4, target, part, spec.interpolation, spec.tall_first);
 }
 
 /** Bytes (size, size, 3) standardised to float32 (3, size, size). */

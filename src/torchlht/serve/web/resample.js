@@ -15,8 +15,15 @@ const FILTERS = {
   },
 };
 
-/** For output pixels `from` to `to` of `size`: the first input pixel that each is made of, how many, and their weights. */
+/**
+ * For output pixels `from` to `to` of `size`: the first input pixel that each is made of, how many, and their weights. Where
+ * nothing is resized, each is itself.
+ */
 function weightsOf(length, size, filter, from, to) {
+  if (length === size) {
+    const n = to - from;
+    return { first: Int32Array.from({ length: n }, (_, i) => i + from), count: new Int32Array(n).fill(1), weights: new Int32Array(n).fill(2 ** BITS), most: 1 };
+  }
   const scale = length / size, wide = Math.max(scale, 1), support = filter.support * wide;
   const most = Math.ceil(support) * 2 + 1;
   const first = new Int32Array(to - from), count = new Int32Array(to - from), weights = new Int32Array((to - from) * most);
@@ -36,50 +43,51 @@ function weightsOf(length, size, filter, from, to) {
   return { first, count, weights, most };
 }
 
-const clipped = sum => Math.min(Math.max(sum >> BITS, 0), 255);
+/**
+ * One pass: every output pixel of a line is a sum over the pixels of that line.
+ *
+ * stride, across    bytes from a pixel to the next in its line, and from a line to the next
+ * from, to          which lines
+ * shift             the place in a line of the first pixel that `pixels` holds
+ * out               [bytes from an output pixel to the next in its line, from a line to the next]
+ */
+function pass(pixels, stride, across, from, to, { first, count, weights, most }, shift, out) {
+  const found = new Uint8ClampedArray(first.length * (to - from) * 3), half = 1 << (BITS - 1);
+  for (let line = from; line < to; line++) {
+    for (let i = 0; i < first.length; i++) {
+      let r = half, g = half, b = half, at = line * across + (first[i] - shift) * stride;
+      for (let k = i * most, end = k + count[i]; k < end; k++, at += stride) {
+        r += pixels[at] * weights[k];
+        g += pixels[at + 1] * weights[k];
+        b += pixels[at + 2] * weights[k];
+      }
+      const place = i * out[0] + (line - from) * out[1];
+      found[place] = r >> BITS;
+      found[place + 1] = g >> BITS;
+      found[place + 2] = b >> BITS;
+    }
+  }
+  return found;
+}
 
 /**
  * A part of a resized picture.
  *
- * pixels    bytes, `step` for each pixel, of which the first three are its colours
- * target    [width, height] of the whole resized picture
- * part      [left, top, width, height] of the part of it that is returned: bytes, three for each pixel
+ * pixels       bytes, `step` for each pixel, of which the first three are its colours
+ * target       [width, height] of the whole resized picture
+ * part         [left, top, width, height] of the part of it that is returned: bytes, three for each pixel
+ * tallFirst    whether a picture that loses much more height than width is resized in height first: Pillow does so since 13
  */
-function resized(pixels, width, height, step, target, part, interpolation) {
+function resized(pixels, width, height, step, target, part, interpolation, tallFirst) {
   const [left, top, wide, high] = part, filter = FILTERS[interpolation];
-  const across = target[0] === width ? null : weightsOf(width, target[0], filter, left, left + wide);
-  const down = target[1] === height ? null : weightsOf(height, target[1], filter, top, top + high);
-  const begin = down ? down.first[0] : top, end = down ? down.first[high - 1] + down.count[high - 1] : top + high;
-  const rows = new Uint8Array((end - begin) * wide * 3);
-  for (let y = begin, to = 0; y < end; y++) {
-    for (let x = 0; x < wide; x++, to += 3) {
-      if (!across) {
-        const at = (y * width + x + left) * step;
-        for (let c = 0; c < 3; c++) rows[to + c] = pixels[at + c];
-        continue;
-      }
-      let r = 1 << (BITS - 1), g = r, b = r;
-      for (let k = 0, at = (y * width + across.first[x]) * step; k < across.count[x]; k++, at += step) {
-        const w = across.weights[x * across.most + k];
-        r += pixels[at] * w;
-        g += pixels[at + 1] * w;
-        b += pixels[at + 2] * w;
-      }
-      rows[to] = clipped(r);
-      rows[to + 1] = clipped(g);
-      rows[to + 2] = clipped(b);
-    }
+  const x = weightsOf(width, target[0], filter, left, left + wide), y = weightsOf(height, target[1], filter, top, top + high);
+  const lost = height - target[1];
+  if (tallFirst && lost > 0 && lost > 2 * (width - target[0])) {
+    const begin = x.first[0], end = x.first[wide - 1] + x.count[wide - 1], line = 3 * (end - begin);
+    const low = pass(pixels, width * step, step, begin, end, y, 0, [line, 3]);
+    return pass(low, 3, line, 0, high, x, begin, [3, 3 * wide]);
   }
-  if (!down) return rows;
-  const found = new Uint8Array(high * wide * 3), line = wide * 3;
-  for (let y = 0; y < high; y++) {
-    for (let x = 0; x < line; x++) {
-      let sum = 1 << (BITS - 1);
-      for (let k = 0, at = (down.first[y] - begin) * line + x; k < down.count[y]; k++, at += line) {
-        sum += rows[at] * down.weights[y * down.most + k];
-      }
-      found[y * line + x] = clipped(sum);
-    }
-  }
-  return found;
+  const begin = y.first[0], end = y.first[high - 1] + y.count[high - 1];
+  const narrow = pass(pixels, step, width * step, begin, end, x, 0, [3, 3 * wide]);
+  return pass(narrow, 3 * wide, 3, 0, wide, y, begin, [3 * wide, 3]);
 }
