@@ -24,7 +24,7 @@ from torchlht.answer.exported.read import onnxruntime, read_exported
 from torchlht.answer.exported.write import export
 from torchlht.answer.model import load
 from torchlht.answer.named import Wanted
-from torchlht.commands.predict import as_dict
+from torchlht.answer.plain import as_dict
 from torchlht.data.inputs import expand
 from torchlht.serve.page import export_page
 

@@ -20,8 +20,8 @@ from PIL import Image
 from conftest import write_pictures
 from torchlht.answer.model import Model, load
 from torchlht.answer.named import Wanted
+from torchlht.answer.plain import as_dict
 from torchlht.cli import main
-from torchlht.commands.predict import as_dict
 from torchlht.errors import ConfigError
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import train

@@ -17,7 +17,8 @@ from torch import Tensor
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.exported.read import Exported
 from torchlht.answer.named import Restriction, Wanted, name_all
-from torchlht.commands.predict import as_dict, print_csv
+from torchlht.answer.plain import as_dict
+from torchlht.commands.predict import print_csv
 from torchlht.data.pictures import open_bytes, to_rgb
 from torchlht.data.preparing import Preprocess, centre_crop, decode, normalise
 from torchlht.hierarchy.tree import Hierarchy

@@ -20,6 +20,7 @@ FLOORS = [
     "learn",
     "show",
     "serve",
+    "client",
     "lab",
     "sklearn",
     "commands",
