@@ -1,0 +1,1 @@
+"""Pages and servers: a trained model where people are."""
