@@ -25,7 +25,7 @@ from torchlht.serve.label.shown import SIDES, Shown
 T = TypeVar("T")
 PAGE = {
     "page.css": "text/css", "page.js": "text/javascript", "search.js": "text/javascript", "parts.js": "text/javascript",
-    "asking.js": "text/javascript", "login.js": "text/javascript",
+    "asking.js": "text/javascript", "login.js": "text/javascript", "icon.svg": "image/svg+xml",
 }  # fmt: skip
 MANY = 5000
 """Most samples in one answer."""
