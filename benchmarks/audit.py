@@ -19,7 +19,7 @@ import torch
 from torchlht import Mask, Samples, read_data
 from torchlht.lab.perturbing import Perturbation
 from torchlht.learn.alone import Alone
-from torchlht.learn.audit.auditing import _listed
+from torchlht.learn.audit.auditing import list_labels
 from torchlht.learn.audit.discriminant import choose_parts, form_opinions, learn
 from torchlht.learn.audit.placing import misplaced
 from torchlht.learn.audit.wrong import class_log_probs, count_wrong, find_doubts
@@ -115,7 +115,7 @@ def one_draw(whole: Samples, hidden: float, share: float, draw: int, rivals: boo
     doubts = find_doubts(opinions, samples.labels)
     counts = count_wrong(opinions, samples.labels, doubts)
     seconds = time.time() - started
-    chosen, levels = _listed(doubts, counts, 0.5)
+    chosen, levels = list_labels(doubts, counts, 0.5)
     hits = wrong[chosen]
     coarsest = np.where(truth.any(1), truth.shape[1] - 1 - truth[:, ::-1].argmax(1), -1)
     where, swaps = (hidden, share, draw), (kind < 2) & (samples.labels[:, 0] >= 0)

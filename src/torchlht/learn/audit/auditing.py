@@ -81,7 +81,7 @@ def examine(
     opinions = form_opinions(samples, seed=seed, together=sorted((twin.first, twin.second) for twin in found))
     doubts = find_doubts(opinions, samples.labels)
     counts = count_wrong(opinions, samples.labels, doubts)
-    chosen, levels = _every(doubts) if everything else _listed(doubts, counts, precision)
+    chosen, levels = _every(doubts) if everything else list_labels(doubts, counts, precision)
     near = nearest(opinions, chosen) if len(chosen) else np.empty((0, 0), dtype=np.int64)
     rows = _rows(samples, doubts, suggest(opinions, samples.labels, doubts, np.unique(chosen)), chosen, levels, near)
     pairs = [(twin, _harm(samples, twin)) for twin in found]
@@ -93,7 +93,7 @@ def examine(
 # ---- the list of labels ------------------------------------------------------------------------------------------------
 
 
-def _listed(doubts: Doubts, counts: Sequence[Count], precision: float) -> tuple[Ints, Ints]:
+def list_labels(doubts: Doubts, counts: Sequence[Count], precision: float) -> tuple[Ints, Ints]:
     """Positions and levels to list, one per sample, as long as enough of them are wrong even if fewer are than estimated."""
     named = doubts.named()
     total, low = sum(count.wrong for count in counts), sum(count.low for count in counts)

@@ -21,7 +21,7 @@ from torchlht.data.samples import Samples
 from torchlht.errors import DataError
 
 COARSE, FINE = 16, 32  # sides of the grey versions
-ALIKE, SURE = 0.97, 0.985  # least correlation of each; `benchmarks/audit.md` says how they were chosen
+ALIKE, SURE = 0.97, 0.985  # least correlation of each, set before anything was measured
 FLAT = 2.0  # standard deviation of grey values below which a picture shows nothing to compare
 PAIRS = 2**24  # similarities at a time
 EQUAL = 1e-4  # squared distance of rows, over that of typical rows
