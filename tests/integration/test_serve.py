@@ -21,6 +21,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from conftest import write_pictures
@@ -37,6 +38,7 @@ from torchlht.serve.limits import Settings
 
 testclient = pytest.importorskip("starlette.testclient", reason="pip install starlette httpx")
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "predict.schema.json").read_text())
+NOTHING = Wanted()
 OPTIONS = {"backbone": "small", "epochs": 2, "batch_size": 16, "image_size": 16, "val": 0.3}
 
 
@@ -45,6 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with pictures and two runs that answer differently, `birds` and `other`."""
     root = tmp_path_factory.mktemp("serve")
     pictures = write_pictures(root)
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LHT_CACHE", str(root / "cache"))
         for seed, name in enumerate(("birds", "other")):
@@ -64,7 +67,7 @@ def files_of(runs: Path, count: int = 4) -> list[Path]:
     return sorted((runs / "pictures").rglob("*.png"))[:: 48 // count][:count]
 
 
-def expected(run: Path, files: list[Path], asked: Wanted = Wanted(), **how: Any) -> list[dict[str, Any]]:
+def expected(run: Path, files: list[Path], asked: Wanted = NOTHING, **how: Any) -> list[dict[str, Any]]:
     return [as_dict(named, asked) for named in load(run).predict(files, **{"top": 1, **how})]
 
 
@@ -265,7 +268,7 @@ def test_a_run_replaced_while_serving_is_read_again_and_nothing_is_lost(
     assert {one.status_code for one in found} == {200}
     seen = {json.dumps(rounded(one.json()[0])["levels"]) for one in found}
     assert len(found) > 10
-    assert json.dumps(rounded(old)["levels"]) in seen | {json.dumps(rounded(old)["levels"])}
+    assert seen
 
 
 # ---- as processes ----------------------------------------------------------------------------------------------------
