@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import helper
 from PIL import Image
 
@@ -259,6 +260,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A small run on pictures, calibrated."""
     root = tmp_path_factory.mktemp("run")
     pictures = write_pictures(root)
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LHT_CACHE", str(root / "cache"))
         options = {"backbone": "small", "epochs": 4, "batch_size": 16, "image_size": 16, "val": 0.3}

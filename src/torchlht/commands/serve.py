@@ -77,6 +77,7 @@ def run_serve(args: ServeArgs) -> None:
             seconds=args.timeout,
             threads=threads,
             shared=shared,
+            parent=os.getpid() if args.workers > 1 else 0,
         )
         Models(settings.runs, threads)  # a run that cannot be read is told now, not by each process
         os.environ[VARIABLE] = msgspec.json.encode(settings).decode()
@@ -84,6 +85,7 @@ def run_serve(args: ServeArgs) -> None:
         uvicorn.run(
             "torchlht.serve.app:from_environment",
             factory=True,
+            http="torchlht.serve.connections:HalfClosed",
             host=args.host,
             port=args.port,
             workers=args.workers if args.workers > 1 else None,

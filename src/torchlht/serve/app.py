@@ -62,13 +62,16 @@ class Server:
         self.counts.write()
 
     async def keep_counts(self) -> None:
-        """Write the counts from time to time."""
+        """Write the counts from time to time, and stop when the process that started this one is gone."""
         while True:
             self.counts.set("torchlht_waiting", self.waiting)
             self.counts.set("torchlht_reloads_total", sum(self.models.loads.values()) - len(self.models.loads))
             self.counts.set("torchlht_reload_failures_total", self.models.failures)
             self.counts.write()
             await asyncio.sleep(WRITE)
+            if self.settings.parent and os.getppid() != self.settings.parent:
+                os.kill(os.getpid(), signal.SIGTERM)  # nobody would start or stop this process any more
+                return
 
     # ---- answering -----------------------------------------------------------------------------------------------------
 

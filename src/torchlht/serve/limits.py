@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True):
         seconds: most seconds to send a request, and to answer it.
         threads: how many threads compute, in each process.
         shared: folder where the processes keep their counts.
+        parent: the process that starts them; when it is gone, they stop. 0 if there is none.
     """
 
     runs: tuple[str, ...]
@@ -33,3 +34,4 @@ class Settings(msgspec.Struct, frozen=True):
     seconds: float = 30.0
     threads: int = 1
     shared: str = ""
+    parent: int = 0
