@@ -69,7 +69,7 @@ def files_of(runs: Path, count: int = 4) -> list[Path]:
 
 
 def expected(run: Path, files: list[Path], asked: Wanted = NOTHING, **how: Any) -> list[dict[str, Any]]:
-    return [as_dict(named, asked) for named in load(run).predict(files, **{"top": 1, **how})]
+    return [as_dict(named, asked or Wanted()) for named in load(run).predict(files, **{"top": 1, **how})]
 
 
 def assert_like(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
