@@ -1,6 +1,6 @@
 // The page: one picture or a grid of them, a class by a few letters, and what is known about each.
 //
-//   letters        find a class                    1–9, A–Z    choose one of those found
+//   letters        find a class                    0–9, A–Z    choose one of those found
 //   Enter          label                           ↑ ↓         move among results, or up and down the suggestion
 //   .              label, and not deeper           ?           cannot tell
 //   !              not in the tree                 #           wrong picture
@@ -11,7 +11,7 @@ import { get, post } from "/page/asking.js";
 import { at, bar, curve, make, percent } from "/page/parts.js";
 import { Names, SHOWN } from "/page/search.js";
 
-const KEYS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const KEYS = "1234567890ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const WORDS = { only: "not deeper", cant_tell: "can't tell", not_in_tree: "not in the tree", wrong_picture: "wrong picture" };
 const MARKS = { "?": "cant_tell", "!": "not_in_tree", "#": "wrong_picture" };
 const MANY = 60;
@@ -393,7 +393,7 @@ function key(event) {
   if (!box.value && (pressed === "ArrowLeft" || pressed === "ArrowRight")) return act(() => { const by = pressed === "ArrowLeft" ? -1 : 1; grid ? moveCursor(by, event.shiftKey) : step(by); });
   if (grid && pressed === " " && !box.value) return act(() => list.length && pick(cursor, event.shiftKey));
   const place = pressed.length === 1 ? KEYS.indexOf(pressed) : -1;
-  if (box.value && place >= 0 && place < found.length && (place > 8 || tree.search.chooses(box.value, pressed))) return act(() => { chosen = place; showFound(); });
+  if (box.value && place >= 0 && place < found.length && (place > 9 || tree.search.chooses(box.value, pressed))) return act(() => { chosen = place; showFound(); });
   if (grid && (pressed === "Backspace" || pressed.length === 1)) return act(() => { box.value = pressed === "Backspace" ? box.value.slice(0, -1) : box.value + pressed; look(); });
   if (pressed.length === 1 && event.target !== box) { box.focus(); } // the letter lands in the box
 }

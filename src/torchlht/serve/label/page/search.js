@@ -4,7 +4,7 @@
 // "Larus argentatus". Names that match in a better way come first; among equals the more probable for this picture, then the more
 // frequent, then the shorter. One letter may be wrong, missing, doubled or swapped if nothing else matches.
 
-export const SHOWN = 35; // results with a key of their own: 1 to 9, then A to Z
+export const SHOWN = 36; // results with a key of their own: 1 to 9, 0, then A to Z
 
 const EXACT = 0, WHOLE = 1, STARTS = 2, WORDS = 3, LATER = 4, INSIDE = 6, FUZZY = 8;
 
