@@ -71,7 +71,7 @@ def new_desk(samples: Samples, journal: Journal, entries: list[Entry], wishes: W
 def listening(host: str, port: int) -> socket.socket:
     """A socket at an address; any free port for 0. Raises ConfigError if it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on: 40 ms an answer
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
