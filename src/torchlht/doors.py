@@ -36,6 +36,7 @@ DEPTH = 100
 
 # Named types, so that a field says what it is; bounds also keep NaN and infinity out.
 # fmt: off
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535, description="it must be from 0 to 65535")]
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="it must be a whole number from 0 to 4294967295")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9, description="it must be at least 1")]
 Many = Annotated[int, msgspec.Meta(ge=0, le=10**9, description="it must not be negative")]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torchlht import console
 from torchlht.commands.base import AcceleratorArgs, command
-from torchlht.data.options import DataPlace, OnErrorArgs, TreeArgs, Word
+from torchlht.data.options import DataPlace, OnErrorArgs, Options, TreeArgs, Word
 from torchlht.doors import Seed, WholeShare, Workers
 
 
@@ -74,7 +74,7 @@ def run_audit(args: AuditArgs) -> None:
 
 
 @dataclass(frozen=True)
-class ApplyArgs:
+class ApplyArgs(Options):
     """Write corrected data."""
 
     audit: Annotated[Path, Word("DIR")]

@@ -11,10 +11,8 @@ from typing import Annotated
 from torchlht import console
 from torchlht.commands.base import ModelPlace, command
 from torchlht.data.options import Options, Word
-from torchlht.doors import Count, Parallel, Positive
+from torchlht.doors import Count, Parallel, Port, Positive
 from torchlht.errors import ConfigError, MissingExtraError
-
-Port = Annotated[int, "a port"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class ServeArgs(Options):
     names another."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 is every address of this machine, so that others can reach it."""
-    port: int = 8000
+    port: Port = 8000
     """Port to listen on."""
     workers: Parallel = 1
     """How many processes answer; one that dies is started again."""
