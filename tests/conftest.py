@@ -1,8 +1,11 @@
-"""What all tests share: a cache of their own, and small datasets that are made in a moment."""
+"""What all tests share: a cache of their own, small datasets that are made in a moment, and a browser."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,13 @@ PATHS = [
     ("Gulls", "Kittiwakes", "Red-legged Kittiwake"),
     ("Gulls", "Kittiwakes", "Black-legged Kittiwake"),
     ("Gulls", "Terns", "Arctic Tern"),
+]
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),  # a camera for everybody
 ]
 
 
@@ -74,3 +84,15 @@ def write_pictures(folder: Path) -> Path:
             noisy = np.clip(colour + rng.normal(0, 20, (24, 28, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(noisy).save((place.parent if j == 0 else place) / f"{path[2]} {j}.png")
     return root
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    if BROWSER is None:
+        pytest.skip("no browser to open the page in: install the Debian package chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright, and the Debian package chromium")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield opened
+        opened.close()

@@ -26,12 +26,16 @@ from torchlht.heads.prediction import decide as decide
 from torchlht.hierarchy.tree import Hierarchy as Hierarchy
 from torchlht.lab.comparison.grid import compare as compare
 from torchlht.lab.options import CompareArgs as CompareArgs
+from torchlht.lab.simulation.playing import simulate_questions as simulate_questions
 from torchlht.learn.options import TrainArgs as TrainArgs
+from torchlht.learn.questions.asking import Questions as Questions
+from torchlht.learn.questions.asking import next_questions as next_questions
 from torchlht.learn.trained import Trained as Trained
 from torchlht.learn.trained import train as train
 from torchlht.learn.training import calibrate as calibrate
 from torchlht.measure.evaluation import evaluate as evaluate
 from torchlht.measure.metrics import HierarchyMetrics as HierarchyMetrics
+from torchlht.show.audited import audit as audit
 from torchlht.show.page import report as report
 from torchlht.sklearn import HierarchicalClassifier as HierarchicalClassifier
 

@@ -36,6 +36,7 @@ DEPTH = 100
 
 # Named types, so that a field says what it is; bounds also keep NaN and infinity out.
 # fmt: off
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535, description="it must be from 0 to 65535")]
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32, description="it must be a whole number from 0 to 4294967295")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9, description="it must be at least 1")]
 Many = Annotated[int, msgspec.Meta(ge=0, le=10**9, description="it must not be negative")]
@@ -43,6 +44,7 @@ Parallel = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be at
 Threads = Annotated[int, msgspec.Meta(ge=-1024, le=1024, description="it must be from -1024 to 1024")]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=1024, description="it must not be negative, and at most 1024")]
 Side = Annotated[int, msgspec.Meta(ge=8, le=4096, description="it must be from 8 to 4096 pixels")]
+Looks = Annotated[int, msgspec.Meta(ge=1, le=5, description="it must be from 1 to 5")]
 Breadth = Annotated[int, msgspec.Meta(ge=1, le=10**6, description="it must be from 1 to 1000000")]
 Rank = Annotated[int, msgspec.Meta(ge=1, le=1024, description="it must be from 1 to 1024")]
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**16, description="it must be from 1 to 65536")]

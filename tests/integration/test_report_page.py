@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,6 @@ from torchlht.learn.options import TrainArgs
 from torchlht.learn.training import train
 from torchlht.show.page import report
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 NAMES = ["<b>Puffin</b>", 'Tufted "Puffin"', "Guillemot & co", "Red-legged Kittiwake", "$Tern$", "Arctic Tern"]
 SECTIONS = ["metrics", "learning", "reliability", "operating", "confusion", "transitions"]
 SECTIONS += ["grad-cam", "classes", "mistakes", "attributes", "reading"]
@@ -79,18 +73,6 @@ def test_the_page_says_what_it_is_about(made: Path) -> None:
 
 
 # ---- in a browser --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium without a window."""
-    if BROWSER is None:
-        pytest.skip("no browser to open the page in: install the Debian package chromium")
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright, and the Debian package chromium")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 class Tab:

@@ -12,7 +12,19 @@ import torchlht
 ROOT = Path(torchlht.__file__).parent
 GROUND = {"doors", "errors", "files", "processes", "vocabulary", "console", "plugins"}
 FLOORS = [
-    *("hierarchy", "data", "heads", "answer", "measure", "learn", "show", "serve", "lab", "sklearn", "commands", "cli"),
+    "hierarchy",
+    "data",
+    "heads",
+    "answer",
+    "measure",
+    "learn",
+    "show",
+    "serve",
+    "client",
+    "lab",
+    "sklearn",
+    "commands",
+    "cli",
     "__main__",
 ]
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]

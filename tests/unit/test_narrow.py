@@ -19,7 +19,7 @@ from torchlht.heads.transition.core import SoftenedTransition, propagate
 from torchlht.learn import fitting
 from torchlht.learn.alone import Alone
 from torchlht.learn.fitting import Sets, fit
-from torchlht.learn.narrow import Narrow, narrow_for
+from torchlht.learn.narrow import Narrow, leading, narrow_for
 from torchlht.learn.options import TrainArgs
 
 TREE = Hierarchy.from_parents([[0, 0, 1, 1, 2, 2], [0, 0, 1]])
@@ -123,12 +123,12 @@ def test_the_quick_recipe_is_for_wide_features_of_many_samples() -> None:
             (TrainArgs("x"), 5994),
         )
     )
-    assert (wide.components, wide.batch_size, wide.lr, wide.epochs) == (384, 384, 0.3, 7)
+    assert (wide.components, wide.batch_size, wide.lr, wide.epochs) == (384, 384, 0.3, 6)
     for recipe in (few, semi, usual):
         assert (recipe.components, recipe.shortcut, recipe.batch_size, recipe.lr) == (0, 0.0, 128, 0.05)
     many = (TrainArgs("x", semi=how).recipe(features=True, samples=10**4, classes=1000) for how in ("none", "both"))
     assert [wide.shortcut, *(recipe.shortcut for recipe in many)] == [0.1, 0.1, 0.0]
-    assert (wide.schedule, usual.schedule) == ("step", "epoch")
+    assert (wide.schedule, usual.schedule, wide.guess, usual.guess) == ("step", "epoch", True, False)
 
 
 def test_what_was_asked_for_is_not_made_quicker() -> None:
@@ -167,3 +167,15 @@ def test_a_killed_run_on_components_ends_with_the_same_weights(
     a, b = (load_file(run / "model.safetensors") for run in (whole, again))
     assert a["method.neck.layers.1.weight"].shape[1] == 24
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_leading_directions_hold_nearly_as_much_as_the_best() -> None:
+    spread = 1 / torch.arange(1, 401)
+    basis = torch.linalg.qr(torch.randn(400, 400, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q.float()
+    products = basis @ torch.diag(spread) @ basis.T
+    found, directions = leading(products, 80)
+    torch.testing.assert_close(directions.T @ directions, torch.eye(80), atol=1e-4, rtol=0)
+    torch.testing.assert_close((directions.T @ products @ directions).diagonal(), found, atol=1e-4, rtol=0)
+    assert 0.98 * spread[:80].sum() < found.sum() <= 1.0001 * spread[:80].sum()
+    exact, _ = leading(products, 300)
+    torch.testing.assert_close(exact.flip(0), spread[:300], atol=1e-4, rtol=0)

@@ -99,7 +99,7 @@ def test_at_first_samples_belong_with_those_of_their_deepest_known_class_above_t
     tree = Hierarchy.from_parents(TREE.parents[: levels - 1], classes=TREE.classes[:levels])
     labels = labels[:, :levels]
     labels[5] = -1
-    found = propagation._parents(labels, tree).toarray()
+    found = propagation.parent_groups(labels, tree.sizes).toarray()
     groups = [next(((k, row[k]) for k in range(1, levels) if row[k] >= 0), None) for row in labels.tolist()]
     np.testing.assert_array_equal(found.sum(axis=1), 1)
     together = found @ found.T

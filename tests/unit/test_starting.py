@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from torchlht import Hierarchy, TrainArgs, create_method, load, train
-from torchlht.data.batches import FeatureSet
+from torchlht import Hierarchy, create_method
+from torchlht.data import moments
 from torchlht.data.moments import Moments
-from torchlht.errors import ConfigError
 from torchlht.heads.method import older_options
 from torchlht.heads.methods import lht
-from torchlht.heads.starting import RIDGE, SCALE, SHORT_RIDGE, Sums, discriminant, shortcut
+from torchlht.heads.starting import RIDGE, SCALE, Sums, discriminant
 from torchlht.heads.transition.networks import gamma_for
 
 TREE = Hierarchy.from_parents([[0, 0, 0, 1, 1, 2, 2], [0, 0, 1]])
@@ -155,59 +154,11 @@ def test_an_older_run_has_the_gamma_and_the_start_of_its_day():
     assert older_options("lht", {"gamma": None, "start": "auto", "prior_weight": 10.0}) == {}
 
 
-def counted(x, labels, weights=None):
-    return FeatureSet(x.float(), labels, None if weights is None else np.asarray(weights, dtype=float))
-
-
-@pytest.mark.parametrize("known", [59, 60])  # the last sample has no label
-def test_a_shortcut_is_the_discriminant_of_standardised_features(known):
-    x, labels = (part[:known] for part in samples())
-    x = 5 + x * torch.tensor([1.0, 0.1, 10.0, 3.0])
-    layer = shortcut(counted(x, labels), TREE, 0.25)
-    mean, deviation = x.mean(dim=0), (x.var(dim=0, correction=0) + 1e-5).sqrt()
-    weights, biases = naive((x - mean) / deviation, labels, SHORT_RIDGE, 0.25)
-    expected = ((x - mean) / deviation).numpy() @ weights.T + biases
-    np.testing.assert_allclose(layer(x.float()).numpy(), expected, atol=2e-3)
-    assert not any(p.requires_grad for p in layer.parameters())
-
-
-def test_a_sample_that_counts_twice_is_two_samples():
-    x, labels = samples()
-    often = np.where(np.arange(60) % 3 == 0, 2, 1)
-    rows = torch.arange(60).repeat_interleave(torch.from_numpy(often))
-    once, twice = counted(x, labels, often), counted(x[rows], labels[rows])
-    for mine, other in zip(vars(once.moments).values(), vars(twice.moments).values(), strict=True):
-        torch.testing.assert_close(torch.as_tensor(mine), torch.as_tensor(other))
-    a, b = (shortcut(data, TREE, 1.0)(x.float()) for data in (once, twice))
-    torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
-
-
 def test_moments_are_those_of_numpy_however_far_from_zero():
     x = samples()[0] + 300
     found = Moments.of(x.float())
     np.testing.assert_allclose(found.variance.numpy(), x.numpy().var(axis=0), rtol=1e-4)
     np.testing.assert_allclose(found.products.numpy(), np.corrcoef(x.numpy().T), atol=1e-4)
-
-
-@pytest.mark.parametrize("select", ["last", "best"])
-def test_a_run_keeps_its_shortcut(select, tmp_path):
-    x, labels = samples(200)
-    np.savez(tmp_path / "x.npz", x=x.float().numpy(), y=labels.numpy(), train=np.arange(200) % 4 > 0)
-    how = {"method": "marginal", "epochs": 2, "select": select, "quiet": True, "track": False, "seed": 1}
-    plain, short = (train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / f"{s}", shortcut=s, **how)) for s in (0.0, 0.5))
-    without, found = load(plain), load(short)
-    assert without.method.shortcut is None
-    logits = without.method(x.float()).log_probs[0] + found.method.shortcut(x.float())
-    torch.testing.assert_close(found.method(x.float()).log_probs[0], torch.log_softmax(logits, dim=1))
-    without.load_state_dict(found.state_dict())
-    torch.testing.assert_close(without(x.float()).log_probs[1], found(x.float()).log_probs[1])
-
-
-def test_a_method_without_a_shortcut_says_so(tmp_path):
-    x, labels = samples(200)
-    np.savez(tmp_path / "x.npz", x=x.float().numpy(), y=labels.numpy())
-    with pytest.raises(ConfigError, match="shortcut is for lht and its variants, marginal included; leave it at 0 for flat"):
-        train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / "run", method="flat", shortcut=0.1, quiet=True))
 
 
 def test_paired_units_see_all_that_is_linear():
@@ -217,3 +168,10 @@ def test_paired_units_see_all_that_is_linear():
     torch.testing.assert_close(weight[:4], -weight[4:8])
     torch.testing.assert_close(weight[:4] @ weight[:4].T, torch.eye(4))
     assert not neck.layers[1].bias.any()
+
+
+def test_products_in_blocks_are_those_of_the_whole(monkeypatch):
+    x, weights = samples(width=7)[0].float(), torch.arange(60) % 3
+    whole = Moments.of(x, weights).products
+    monkeypatch.setattr(moments, "BLOCK", 3)
+    torch.testing.assert_close(Moments.of(x, weights).products, whole)

@@ -139,6 +139,7 @@ def test_a_set_shows_the_views_of_the_epoch_and_the_samples_themselves(maps: boo
     assert shown(data) == draw_views(3, n, 5, 2).tolist()
     assert shown(data.view()) == [0.0] * n
     assert shown(data.view(5, 2)) == draw_views(3, n, 5, -3).tolist()
+    assert [shown(view) for view in data.each_view()] == [[float(i)] * n for i in range(3)]
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
@@ -161,11 +162,16 @@ def test_frozen_stages_stay_and_the_whole_network_is_kept(pictures: Path, tmp_pa
     assert run.accuracy["order"] > 0.7
 
 
-@pytest.mark.parametrize("more", [{"freeze_stages": 2, "checkpoint_every": 1}, {"freeze": True}])
+DEEP = {"semi": "deep", "pooling": "both", "mirror": True, "mask_levels": 2}
+
+
+@pytest.mark.parametrize(
+    "more", [{"freeze_stages": 2, "checkpoint_every": 1}, {"freeze": True}, {"freeze_stages": 2, "checkpoint_every": 1, **DEEP}]
+)
 def test_a_run_killed_in_an_epoch_or_between_views_is_resumed_to_the_same_bits(
     more: dict[str, Any], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = {**more, "views": 3, "semi": "both", "mask": 0.3}
+    more = {"views": 3, "semi": "both", "mask": 0.3, **more}
     whole = train(options(pictures, tmp_path / "whole", **more))
     for file in (cache_dir() / "views").iterdir():
         file.unlink()
@@ -227,6 +233,33 @@ def test_answers_also_look_at_mirror_images(more: dict[str, Any], pictures: Path
     assert "mirror" not in (plain / "config.yaml").read_text().split("train:")[0]
 
 
+@pytest.mark.parametrize("more", [{}, {"freeze": True}, {"freeze_stages": 2, "views": 2}, {"freeze_stages": 3, "mirror": True}])
+def test_features_may_be_mean_and_maximum_of_the_map(more: dict[str, Any], pictures: Path, tmp_path: Path) -> None:
+    run = train(options(pictures, tmp_path / "run", pooling="both", **more))
+    model, x = torchlht.load(run), torch.randn(3, 3, 16, 16)
+    assert model.in_features == 2 * 192
+    with torch.no_grad():
+        looks = [model.backbone.network(one) for one in ([x, x.flip(3)] if "mirror" in more else [x])]
+        expected = sum(torch.cat([one.mean(dim=(2, 3)), one.amax(dim=(2, 3))], dim=1) for one in looks) / len(looks)
+        torch.testing.assert_close(model.backbone(x), expected)
+    again = evaluate(run)["levels"]
+    assert {level["name"]: level["accuracy"] for level in again} == run.accuracy
+
+
+def test_a_method_on_maps_reads_the_map_and_features_have_none(pictures: Path, tmp_path: Path) -> None:
+    assert torchlht.load(train(options(pictures, tmp_path / "hrn", pooling="both", method="hrn"))).in_features == 192
+    y = np.array([[0, 0], [1, 0], [2, 1], [3, 1]] * 3)
+    np.savez(tmp_path / "x.npz", x=np.zeros((12, 3), np.float32), y=y, train=np.arange(12) < 8)
+    with pytest.raises(ConfigError, match=r"pooling.* is for pictures"):
+        train(TrainArgs(str(tmp_path / "x.npz"), tmp_path / "features", pooling="both"))
+
+
+def test_maps_do_not_depend_on_what_comes_after_them(pictures: Path) -> None:
+    plain, other = kept(pictures)[0], kept(pictures, pooling="both", mirror=True)[0]
+    assert plain._path(0) == other._path(0)
+    assert plain._path(0) != kept(pictures, freeze_stages=1)[0]._path(0)
+
+
 def test_a_comparison_computes_views_once(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written, write = [], views.write_rows
     monkeypatch.setattr(views, "write_rows", lambda path, *rest: (written.append(path), write(path, *rest)))
@@ -246,7 +279,7 @@ def test_a_comparison_computes_views_once(pictures: Path, tmp_path: Path, monkey
         "1",
     ]
     main([*words, "--seeds", "1", "--accelerator", "cpu", "--workers", "0", "--levels", "order,family,species"])
-    assert len(written) == 3
+    assert len(written) == 4  # three of training samples, one of test samples
 
 
 @pytest.mark.parametrize(

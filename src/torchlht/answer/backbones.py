@@ -40,6 +40,7 @@ class Backbone(nn.Module):
         entered: how many stages it is entered after; 0 if it takes pictures.
         norm_frozen: whether BatchNorm keeps its statistics in training.
         mirrored: whether features, except in training, are the means of those of pictures and of their mirror images.
+        peaked: whether features are mean and maximum of the last map, instead of its mean.
     """
 
     def __init__(
@@ -47,23 +48,32 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.preprocess, self.pretrained, self.entered = name, preprocess, pretrained, 0
-        self.norm_frozen = self.mirrored = False
+        self.norm_frozen = self.mirrored = self.peaked = False
         self.network = network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
         self.num_features = 0 if preprocess is None else width or _width(network, preprocess.size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (B, 3, size, size) or maps to features (B, num_features); features to features."""
+        """Pictures (B, 3, size, size) or maps to features (B, num_features); features to features.
+
+        Of several looks at each picture, (B, looks, 3, size, size), or their maps, it gives the mean.
+        """
+        if x.dim() == 5:
+            first, *others = (self(look) for look in x.unbind(dim=1))
+            return torch.stack([first, *(one.flip(3) if self.mirrored and one.dim() == 4 else one for one in others)]).mean(
+                dim=0
+            )
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         if self.entered:
-            return run_stages(stages_of(self.network)[self.entered :], x)
+            return self._pool(run_stages(stages_of(self.network)[self.entered :], x))
         if self.mirrored and not self.training:
-            other = self.network(x.flip(3))  # first: Grad-CAM looks at the last maps
-            features = (other.flip(3) if other.dim() == 4 else other) / 2 + self.network(x) / 2
-        else:
-            features = self.network(x)
-        assert isinstance(features, Tensor)
-        return features
+            other = self._pool(self.network(x.flip(3)))  # first: Grad-CAM looks at the last maps
+            return (other.flip(3) if other.dim() == 4 else other) / 2 + self._pool(self.network(x)) / 2
+        return self._pool(self.network(x))
+
+    def _pool(self, found: Tensor) -> Tensor:
+        """Features (B, num_features) of a map, if it takes its maximum; otherwise what the network gives."""
+        return torch.cat([found.mean(dim=(2, 3)), found.amax(dim=(2, 3))], dim=1) if self.peaked else found
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of all layers, but not of BatchNorm if it is frozen."""
@@ -114,6 +124,13 @@ class Backbone(nn.Module):
             reset: Any = self.network.reset_classifier
             reset(0, "")
 
+    def add_peaks(self) -> None:
+        """Give mean and maximum of the last map as features from now on. Raises BackboneError if it has no map."""
+        if not self.has_map():
+            raise BackboneError(f"{self.name} has no map to take the maximum of; pass `pooling=mean`")
+        self.unpool()
+        self.peaked, self.num_features = True, 2 * self.num_features
+
     def look_at(self, size: int) -> None:
         """Set the size of pictures for networks that are built for one size, such as transformers; others take any size."""
         resize: Any = getattr(self.network, "set_input_size", None)
@@ -122,13 +139,25 @@ class Backbone(nn.Module):
                 warnings.simplefilter("ignore")  # timm warns about interpolating positions
                 resize(img_size=(size, size))
 
-    def key(self) -> str:
-        """A hash of the weights, and of how they are used: with the preprocessing and the data, it names a feature cache."""
-        digest = hashlib.sha256(self.name.encode() + b" mirrored" * self.mirrored)
-        for name, value in sorted(self.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+    def key(self, stages: int = 0) -> str:
+        """A hash of the weights, and of how they are used: with the preprocessing and the data, it names a feature cache.
+
+        Args:
+            stages: only of this many first stages, for a cache of their maps; 0 for all of it.
+        """
+        if stages:
+            parts = [module for stage in stages_of(self.network)[:stages] for module in stage.modules]
+            return _digest(f"{self.name} {stages}", nn.ModuleList(parts))
+        return _digest(self.name + " mirrored" * self.mirrored + " peaked" * self.peaked, self)
+
+
+def _digest(name: str, module: nn.Module) -> str:
+    """A hash of a name and of weights."""
+    digest = hashlib.sha256(name.encode())
+    for own, value in sorted(module.state_dict().items()):
+        digest.update(own.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _width(network: nn.Module, size: int) -> int:

@@ -33,7 +33,7 @@ from torchlht.answer.asking import device_of, evaluating, over
 from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.finding import find_run
-from torchlht.answer.named import Restriction, Wanted, name_all
+from torchlht.answer.named import Named, Restriction, Wanted, name_all
 from torchlht.answer.novelty import Novelty
 from torchlht.answer.records import CONFIG, TREE, WEIGHTS, Number, Position, read_config
 from torchlht.answer.table import Answers
@@ -119,19 +119,25 @@ class Predictor(ABC):
         names, data = self._inputs(inputs, unreadable)
         found = Answers()
         for _, said, at in () if not len(data) else over(None, data, self.look, batch_size=batch_size):
-            decided = self.decided(said, rule, restriction)
-            far = None if self.novelty is None or said.distance is None else self.novelty.as_far(said)
-            found += name_all(
-                decided,
-                self.hierarchy,
-                [names[i] for i in at.flatten().tolist()],
-                top,
-                rule=rule,
-                calibration=self.calibration,
-                restricted=restriction is not None,
-                as_far=far,
-            )
+            found += self.named(said, [names[i] for i in at.flatten().tolist()], top, rule, restriction)
         return found
+
+    def named(
+        self, said: Prediction, names: Sequence[str], top: int, rule: str | None = None, restriction: Restriction | None = None
+    ) -> list[Named]:
+        """What `look` said about samples with these names, in words."""
+        rule = rule or self.rule
+        far = None if self.novelty is None or said.distance is None else self.novelty.as_far(said)
+        return name_all(
+            self.decided(said, rule, restriction),
+            self.hierarchy,
+            names,
+            top,
+            rule=rule,
+            calibration=self.calibration,
+            restricted=restriction is not None,
+            as_far=far,
+        )
 
     def on(self, device: torch.device) -> Self:
         """The same predictor on a device, if it can be moved."""
@@ -259,6 +265,7 @@ class Model(nn.Module, Predictor):
             "options": self.options,
             "preprocess": self.preprocess.to_dict() if self.preprocess else None,
             **({"mirror": True} if self.backbone.mirrored else {}),
+            **({"pooling": "both"} if self.backbone.peaked else {}),
         }
 
     def write_config(self, folder: Path, *, extra: dict[str, Any] | None = None) -> None:
@@ -312,11 +319,15 @@ class Model(nn.Module, Predictor):
     @classmethod
     def _built(cls, config: dict[str, Any], hierarchy: Hierarchy) -> Model:
         """The model that a configuration describes, without weights."""
+        peaked = config.get("pooling") == "both"
+        width = config["in_features"] // 2 if peaked else config["in_features"]
         with Unfilled():
-            backbone = create_backbone(config["backbone"], pretrained=False, in_features=config["in_features"])
+            backbone = create_backbone(config["backbone"], pretrained=False, in_features=width)
             method = create_method(config["method"], config["in_features"], hierarchy, **config["options"])
         preprocess = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
         backbone.mirrored = config.get("mirror", False)
+        if peaked:
+            backbone.add_peaks()
         return cls(backbone, method, options=config["options"], preprocess=preprocess)
 
 

@@ -15,6 +15,7 @@ from msgspec import Meta
 from torchlht.doors import fit, read_json, read_yaml
 from torchlht.errors import ConfigError, RunError
 from torchlht.files import read_csv
+from torchlht.vocabulary import Pooling
 
 CONFIG, TREE, WEIGHTS = "config.yaml", "hierarchy.json", "model.safetensors"
 FEATURES = 2**17
@@ -34,6 +35,7 @@ class ModelRecord(msgspec.Struct):
     options: dict[str, Any]
     preprocess: dict[str, Any] | None = None
     mirror: bool = False
+    pooling: Pooling = "mean"
 
 
 class ConfigRecord(msgspec.Struct):

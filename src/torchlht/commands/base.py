@@ -42,6 +42,11 @@ def command(name: str, group: Group) -> Callable[[F], F]:
     return enter
 
 
+def listed(text: str | None) -> list[str]:
+    """Names in an option, separated by commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
 RunFolder = Annotated[str, Door(check_folder)]
 RunPlace = Annotated[str, Door(check_run)]
 ModelPlace = Annotated[str, Door(check_model)]

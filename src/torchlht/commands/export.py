@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from torchlht import console
 from torchlht.answer.finding import SUFFIXES
-from torchlht.commands.base import RunPlace, StrictArgs, command
+from torchlht.commands.base import RunPlace, StrictArgs, command, listed
 from torchlht.data.options import Word
 from torchlht.doors import OpenShare, WholeShare
+from torchlht.errors import ConfigError
 
 if TYPE_CHECKING:
     from torchlht.answer.exported.write import Written
@@ -22,27 +23,73 @@ class ExportArgs(StrictArgs):
 
     run: Annotated[RunPlace, Word("RUN")]
     """A finished run directory, or a model on the hub."""
-    to: Literal["onnx", "torch"] | None = None
-    """`onnx`: for onnxruntime and other programs that read ONNX; `torch`: a torch.export program (.pt2). By default what --out
-    ends in, else `onnx`."""
+    to: Literal["onnx", "torch", "web"] | None = None
+    """`onnx`: for onnxruntime and other programs that read ONNX; `torch`: a torch.export program (.pt2); `web`: a page that
+    classifies pictures by itself (.html). By default what --out ends in, else `onnx`."""
     out: Path | None = None
-    """The file to write; RUN.onnx or RUN.pt2 next to the run by default."""
+    """The file to write; RUN.onnx, RUN.pt2 or RUN.html next to the run by default."""
     confidence: WholeShare | None = None
     """Store this threshold in the file: answers are rolled up to the deepest class whose probability reaches it."""
     risk: OpenShare | None = None
     """Store the threshold for this share of wrong answers in the file; see `lht predict --help`."""
+    weights: Literal["float32", "float16", "int8"] | None = None
+    """web: how weights are stored; `float16` by default. What that changes is measured, and written into the page."""
+    only: str | None = None
+    """web: the page starts with only these classes: names at any level, separated by commas, or @FILE."""
+    exclude: str | None = None
+    """web: the page starts without these classes."""
+    runtime: Path | None = None
+    """web: the npm package onnxruntime-web, as a folder or what `npm pack` wrote; by default looked for in node_modules and in
+    npm's cache."""
+
+    def _check(self) -> None:
+        for name in ("weights", "only", "exclude", "runtime"):
+            if getattr(self, name) is not None and self.kind() != "web":
+                raise ConfigError(f"`{name}` is for `to=web`")
+
+    def kind(self) -> Literal["onnx", "torch", "web"]:
+        """The format to write."""
+        ends = {end: kind for kind, end in ENDS.items()}
+        return self.to or ends.get(self.out.suffix.lower() if self.out else "", "onnx")
+
+
+ENDS: dict[Literal["onnx", "torch", "web"], str] = {"onnx": SUFFIXES["onnx"], "torch": SUFFIXES["torch"], "web": ".html"}
 
 
 @command("export", "with a trained model")
 def run_export(args: ExportArgs) -> None:
-    """Export a run to one file, ONNX or torch.export, with everything it needs."""
+    """Export a run to one file with everything it needs: ONNX, torch.export, or a web page."""
+    out = args.out or beside(args.run, ENDS[args.kind()])
+    if args.kind() == "web":
+        return run_web(args, out)
     from torchlht.answer.exported.write import export
 
-    out = args.out or beside(args.run, SUFFIXES[args.to or "onnx"])
+    assert args.to != "web"
     written = export(args.run, out, to=args.to, confidence=args.confidence, risk=args.risk, strict=args.strict)
     console.say(summary(written))
     inputs = "FILE.npz" if written.metadata["preprocess"] is None else "PICTURE…"
     console.say(f"next: lht predict {written.path} {inputs}")
+
+
+def run_web(args: ExportArgs, out: Path) -> None:
+    """Write a page, and tell what is in it."""
+    from torchlht.serve.page import export_page
+
+    page = export_page(
+        args.run,
+        out,
+        weights=args.weights or "float16",
+        confidence=args.confidence,
+        risk=args.risk,
+        strict=args.strict,
+        only=listed(args.only),
+        exclude=listed(args.exclude),
+        runtime=args.runtime,
+    )
+    console.say(f"{page.path} · {page.path.stat().st_size / 1e6:.1f} MB · {described(page.metadata)}")
+    console.say(f"{page.change}")
+    console.say(f"ONNX Runtime Web {page.runtime[0]} from {page.runtime[1]} is inside, with its licence")
+    console.say(f"next: open {page.path} in a browser; it needs no network")
 
 
 def beside(run: str, suffix: str) -> Path:
@@ -56,15 +103,19 @@ def beside(run: str, suffix: str) -> Path:
 
 def summary(written: Written) -> str:
     """One line about the exported file."""
+    agree = f"probabilities agree with the run to {written.difference:.0e}"
+    return f"{written.path} · {written.path.stat().st_size / 1e6:.1f} MB · {described(written.metadata, agree)}"
+
+
+def described(metadata: dict[str, Any], *more: str) -> str:
+    """What an exported file answers about, and how."""
     from torchlht.hierarchy.tree import Hierarchy
 
-    threshold = written.metadata["threshold"]
+    threshold = metadata["threshold"]
     parts = [
-        f"{written.path}",
-        f"{written.path.stat().st_size / 1e6:.1f} MB",
-        Hierarchy.from_dict(written.metadata["hierarchy"]).describe(),
-        f"probabilities agree with the run to {written.difference:.0e}",
-        "calibrated" if written.metadata["calibration"] else "not calibrated",
+        Hierarchy.from_dict(metadata["hierarchy"]).describe(),
+        *more,
+        "calibrated" if metadata["calibration"] else "not calibrated",
         f"threshold {threshold['value']:.3g} ({threshold['promise']})" if threshold else "no threshold",
     ]
     return " · ".join(parts)

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
-
 from torchlht import console
 from torchlht.commands.base import RunPlace, command
 from torchlht.data.options import DataPlace, TreeArgs, Word
-from torchlht.doors import Many, Seed, Share, WholeShare, read_text
+from torchlht.doors import Many, Port, Seed, Share, WholeShare, read_text
 from torchlht.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ MEANS = (
     "you trust, or through a tunnel (ssh -L)"
 )
 LEAST = 8  # characters of a password
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535, description="it must be from 0 to 65535")]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from torchlht import console
 from torchlht.answer.finding import is_exported
-from torchlht.commands.base import AcceleratorArgs, ModelPlace, RuleArgs, StrictArgs, command
+from torchlht.commands.base import AcceleratorArgs, ModelPlace, RuleArgs, StrictArgs, command, listed
 from torchlht.data.options import InputPlace, OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
 from torchlht.errors import DataError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torchlht.answer.calibration import Calibration
     from torchlht.answer.model import Predictor
-    from torchlht.answer.named import Answer, Candidate, Named, Wanted
+    from torchlht.answer.named import Answer, Named, Wanted
     from torchlht.data.pictures import Problem
 
 
@@ -57,15 +57,11 @@ class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
 
     def only_names(self) -> list[str]:
         """`only` as a list."""
-        return _names(self.only)
+        return listed(self.only)
 
     def excluded_names(self) -> list[str]:
         """`exclude` as a list."""
-        return _names(self.exclude)
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+        return listed(self.exclude)
 
 
 T = TypeVar("T")
@@ -246,45 +242,8 @@ def _six(probability: float | None) -> str:
     return "" if probability is None else f"{probability:.6f}"
 
 
-def as_dict(named: Named, asked: Wanted) -> dict[str, Any]:
-    """One sample in the JSON layout: docs/predict.schema.json."""
-    answer = named.answer_at(asked)
-    return {
-        "file": named.source,
-        "answer": {
-            "label": answer.label,
-            "level": answer.level,
-            "probability": answer.probability,
-            "path": list(answer.path),
-            "path_probabilities": list(answer.path_probabilities),
-            "rule": answer.rule,
-            "promise": answer.promise,
-            "threshold": answer.threshold,
-            "undecided": answer.undecided,
-            "runners_up": _candidates(answer.runners_up),
-            "unlike": answer.unlike,
-        },
-        "levels": [
-            {
-                "level": level.level,
-                "label": level.label,
-                "probability": level.probability,
-                "candidates": _candidates(level.candidates),
-                "as_far": level.as_far,
-                "unlike": level.unlike,
-            }
-            for level in named.levels
-        ],
-        "consistent": named.consistent,
-        "calibrated": named.calibration is not None,
-        "restricted": named.restricted,
-    }
-
-
-def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:
-    return [{"label": c.label, "probability": c.probability} for c in found]
-
-
 def print_json(found: Sequence[Named], asked: Wanted) -> None:
     """A list with one object per sample."""
+    from torchlht.answer.plain import as_dict
+
     print(console.json_text([as_dict(named, asked) for named in found]))

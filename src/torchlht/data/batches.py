@@ -38,7 +38,7 @@ from torchlht.data.pictures import (
     read_range,
     states,
 )
-from torchlht.data.preparing import CROPS, Preprocess, centre_crop, decode, normalise
+from torchlht.data.preparing import CROPS, Preprocess, decode, looks_at, normalise
 from torchlht.errors import DataError
 from torchlht.vocabulary import Augment
 
@@ -237,6 +237,12 @@ class FeatureSet(Dataset[Batch]):
         """Mean, variance and products of the features."""
         return Moments.of(self.x, None if self.weights is None else torch.from_numpy(self.weights))
 
+    def labelled(self, labels: Tensor) -> FeatureSet:
+        """The same samples with other labels."""
+        found = copy.copy(self)
+        found.labels = labels
+        return found
+
     def set_epoch(self, seed: int, epoch: int) -> None:
         """Draw a view of each sample."""
         if self.others:
@@ -250,6 +256,10 @@ class FeatureSet(Dataset[Batch]):
         if moment:
             other.set_epoch(moment[0], -1 - moment[1])
         return other
+
+    def each_view(self) -> list[FeatureSet]:
+        """The same samples in each of their views, the one as they are first."""
+        return [FeatureSet(x, self.labels, self.weights) for x in (self.x, *self.others)]
 
     def __getitems__(self, index: Sequence[int]) -> Batch:
         """The features (B, d) and labels (B, K) at these positions."""
@@ -266,13 +276,14 @@ class MapSet(Dataset[Batch]):
     """Maps that the first stages of a backbone make of views of pictures, with their labels.
 
     Args:
-        views: per view, float16 (M, h, w, c), usually on disk.
+        views: per view, (M, h, w, c), usually on disk.
         rows: (N,) the positions of the samples among the M.
         labels: (N, K).
+        together: whether a sample is all of its views, as answers see it, instead of one that is drawn.
     """
 
-    def __init__(self, views: Sequence[Tensor], rows: Ints, labels: Tensor) -> None:
-        self.views, self.rows, self.labels = views, rows, labels
+    def __init__(self, views: Sequence[Tensor], rows: Ints, labels: Tensor, *, together: bool = False) -> None:
+        self.views, self.rows, self.labels, self.together = views, rows, labels, together
         self._drawn = np.zeros(len(rows), dtype=np.int64)
 
     def __len__(self) -> int:
@@ -289,9 +300,16 @@ class MapSet(Dataset[Batch]):
             other.set_epoch(moment[0], -1 - moment[1])
         return other
 
+    def each_view(self) -> list[MapSet]:
+        """The same samples in each of their views, the one as they are first."""
+        return [MapSet([view], self.rows, self.labels) for view in self.views]
+
     def __getitems__(self, index: Sequence[int]) -> Batch:
-        """The maps (B, c, h, w) and labels (B, K) at these positions."""
+        """The maps (B, c, h, w), or (B, views, c, h, w) together, and labels (B, K) at these positions."""
         rows = np.asarray(index)
+        if self.together:
+            every = torch.stack([view[torch.from_numpy(self.rows[rows])] for view in self.views], dim=1)
+            return every.permute(0, 1, 4, 2, 3).float(), self.labels[rows]
         maps = [self.views[view][row] for view, row in zip(self._drawn[rows], self.rows[rows], strict=True)]
         return torch.stack(maps).permute(0, 3, 1, 2).float(), self.labels[rows]
 
@@ -346,8 +364,12 @@ class ImageSet(Dataset[Batch]):
             other.set_epoch(moment[0], -1 - moment[1])
         return other
 
+    def each_view(self) -> list[ImageSet]:
+        """The same pictures as they are: their only view that is the same in all epochs."""
+        return [self.view()]
+
     def __getitems__(self, index: Sequence[int]) -> Batch:
-        """The pictures, uint8 (B, 3, size, size), and labels (B, K) at these positions."""
+        """The pictures, uint8 (B, 3, size, size), or several looks (B, looks, 3, size, size), and labels (B, K)."""
         found = [(int(i), crop) for i in index if (crop := self._tried(int(i))) is not None]
         empty = torch.empty(0, 3, self.spec.size, self.spec.size, dtype=torch.uint8)
         return torch.stack([crop for _, crop in found]) if found else empty, self.labels[[i for i, _ in found]]
@@ -369,7 +391,7 @@ class ImageSet(Dataset[Batch]):
     def _cropped(self, i: int) -> Tensor:
         image = self._decoded(i)
         if self.augment == "none":
-            return centre_crop(image, self.spec)
+            return looks_at(image, self.spec)
         moment = [self.seed, self.epoch, i] if self.epoch >= 0 else [self.seed, -self.epoch, i, 1]
         return CROPS[self.augment](image, self.spec, np.random.default_rng(moment))
 

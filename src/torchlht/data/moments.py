@@ -9,6 +9,7 @@ from torch import Tensor
 
 EPS = 1e-5  # added to variances, as BatchNorm does
 PART = 2**12  # samples at a time
+BLOCK = 256  # features at a time
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,7 @@ class Moments:
         mean = often @ x / count
         products = mean.new_zeros(x.shape[1], x.shape[1])
         for part, share in zip(torch.split(x, PART), torch.split(often / count, PART), strict=True):
-            off = part - mean
-            products.addmm_((off * share.unsqueeze(1)).T, off)
+            add_products(products, part - mean, share)
         variance = products.diagonal().clone()
         scale = torch.rsqrt(variance + EPS)
         return cls(mean, variance, products * scale * scale.unsqueeze(1), count.item())
@@ -40,3 +40,12 @@ class Moments:
     def standardised(self, x: Tensor) -> Tensor:
         """Features (B, d) as BatchNorm gives them."""
         return (x - self.mean) * torch.rsqrt(self.variance + EPS)
+
+
+def add_products(products: Tensor, off: Tensor, share: Tensor) -> None:
+    """Add Σ share · off offᵀ to products (d, d). It is symmetric: of blocks that mirror each other, one is computed."""
+    scaled, blocks = off * share.unsqueeze(1), range(0, len(products), BLOCK)
+    for i in blocks:
+        found = scaled[:, i : i + BLOCK].T @ off[:, i:]
+        products[i : i + BLOCK, i:] += found
+        products[i + BLOCK :, i : i + BLOCK] += found[:, BLOCK:].T

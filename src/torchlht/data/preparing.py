@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from torchlht.data.pictures import PIXELS, Picture, open_image, to_rgb
-from torchlht.doors import Number, Positive, Side, fit
+from torchlht.doors import Looks, Number, Positive, Side, fit
 from torchlht.errors import ConfigError, DataError
 from torchlht.vocabulary import Augment
 
@@ -41,6 +41,7 @@ class Preprocess:
         interpolation: `bilinear` or `bicubic`.
         stretch: ignore the aspect ratio when resizing, as the paper does.
         padding: pixels added around the picture before a random crop.
+        looks: how many looks at a picture answers take; see `looks_at`.
     """
 
     size: Side
@@ -50,10 +51,12 @@ class Preprocess:
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     stretch: bool = False
     padding: Annotated[int, Meta(ge=0, le=4096)] = 0
+    looks: Looks = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for a configuration file."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        """Plain values for a configuration file; without `looks` if it is 1, as before there were several."""
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return values if self.looks > 1 else {name: value for name, value in values.items() if name != "looks"}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Preprocess:
@@ -94,6 +97,41 @@ def centre_crop(image: Tensor, spec: Preprocess) -> Tensor:
     """The centre of a picture: (3, size, size)."""
     top, left = (image.shape[1] - spec.size) // 2, (image.shape[2] - spec.size) // 2
     return image[:, top : top + spec.size, left : left + spec.size]
+
+
+def looks_at(image: Tensor, spec: Preprocess) -> Tensor:
+    """What answers see of a picture: its centre (3, size, size); or, with several looks, the first of `LOOKS` (looks, …)."""
+    return centre_crop(image, spec) if spec.looks == 1 else torch.stack([look(image, spec) for look in LOOKS[: spec.looks]])
+
+
+def whole(image: Tensor, spec: Preprocess) -> Tensor:
+    """The largest square in the middle of a picture, with nothing cut off its shorter side: (3, size, size)."""
+    side = min(image.shape[1:])
+    return _scaled(centre_crop(image, replace(spec, size=side)), spec)
+
+
+def zoomed(image: Tensor, spec: Preprocess) -> Tensor:
+    """The middle of the centre, three quarters as wide and high: (3, size, size)."""
+    return _scaled(centre_crop(image, replace(spec, size=round(0.75 * spec.size))), spec)
+
+
+def squeezed(image: Tensor, spec: Preprocess) -> Tensor:
+    """All of a picture, made square, mirrored: (3, size, size)."""
+    return _scaled(image, spec).flip(2)
+
+
+def _scaled(image: Tensor, spec: Preprocess) -> Tensor:
+    shape = spec.size, spec.size
+    return torch.nn.functional.interpolate(image.unsqueeze(0), shape, mode="bilinear", antialias=True)[0]
+
+
+LOOKS: tuple[Callable[[Tensor, Preprocess], Tensor], ...] = (
+    centre_crop,
+    squeezed,
+    zoomed,
+    whole,
+    lambda image, spec: centre_crop(image, spec).flip(2),
+)
 
 
 def random_crop(image: Tensor, spec: Preprocess, rng: np.random.Generator) -> Tensor:

@@ -32,7 +32,7 @@ from torchlht.processes import summed, world
 from torchlht.vocabulary import Features, Reduction, kind_of, parse_value
 
 if TYPE_CHECKING:
-    from torchlht.data.batches import FeatureSet
+    from torchlht.heads.guessing import Opinion
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -282,10 +282,10 @@ class Method(nn.Module):
         """Called before the first step on features, with all of them, (N, d), and their labels (N, K). By default nothing."""
 
     can_shorten: ClassVar[bool] = False
-    """Whether it has a shortcut; those of the literature are as published."""
+    """Whether it has a shortcut, and may learn from guesses; those of the literature are as published."""
 
-    def end(self, data: FeatureSet, share: float) -> None:
-        """Called after the last step with all training features, if `shortcut`, here `share`, is not 0. By default nothing."""
+    def end(self, opinion: Opinion, share: float) -> None:
+        """Called after the last step on features, if `shortcut`, here `share`, is not 0. By default nothing."""
 
     def pool(self, features: Tensor) -> Tensor:
         """Features (B, in_features) of a map (B, in_features, h, w): its mean. Features stay as they are."""

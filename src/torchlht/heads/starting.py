@@ -1,4 +1,4 @@
-"""A classifier without steps: the linear discriminant of the training features, in one pass. A start, or a second opinion.
+"""A classifier without steps: the linear discriminant of the training features, in one pass. A start.
 
 From random weights, steps of 128 samples need many epochs to reach each of ten thousand classes once. Class means reach all
 of them at once. A class with few samples has a poor mean, so every mean is drawn towards that of its parent:
@@ -12,23 +12,16 @@ their deepest known class, weights are w_j = Σ⁻¹ μ_j and biases -½ μ_j·w
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from torchlht.data.moments import EPS, PART
 from torchlht.hierarchy.tree import Hierarchy
-
-if TYPE_CHECKING:
-    from torchlht.data.batches import FeatureSet
 
 RIDGE = 1.0  # times the mean variance, added to Σ: features of an untrained neck are many, and their covariance is noisy
 SCALE = 0.5  # of the weights: means of few samples look more certain than they are
-SHORT_RIDGE = 0.3  # the same for standardised features; chosen in benchmarks/peers.md
 
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -84,7 +77,7 @@ class Sums:
         """(w, w) around the mean of each sample's deepest known class, without bias; around that of all if no class has two."""
         within, free = self.products.clone(), 0.0
         for count, total in zip(self.counts, self.totals, strict=True):
-            within -= total.mT @ (total / count.clamp(min=1).unsqueeze(1))
+            within -= total.mT @ (total / or_one(count).unsqueeze(1))
             free += float((count - 1).clamp(min=0).sum())
         if free:
             return within / free
@@ -101,6 +94,13 @@ class Sums:
             totals.append(self.totals[k].index_add(0, parents, totals[-1]))
             squares.append(self.squares[k] + squares[-1])
         return Sums(counts, totals, squares, self.products)
+
+    def discriminant(self, hierarchy: Hierarchy, ridge: float) -> tuple[Tensor, Tensor]:
+        """Weights (C_1, w) and biases (C_1,); `ridge` times the mean variance is added to the covariance."""
+        spread, means = self.covariance(), shrunk_means(self.cumulated(hierarchy), hierarchy)
+        spread.diagonal().add_(ridge * spread.diagonal().mean().clamp(min=1e-6))
+        weights = torch.cholesky_solve(means.mT, torch.linalg.cholesky(spread)).mT
+        return weights, -(weights * means).sum(dim=1) / 2
 
 
 def shrunk_means(sums: Sums, hierarchy: Hierarchy) -> Tensor:
@@ -119,13 +119,18 @@ def drawn(counts: Tensor, totals: Tensor, squares: Tensor, above: Tensor) -> Ten
     Variances are those of an average feature. Where no class has two samples, σ² is unknown and taken as 0.
     """
     some = counts > 0
-    n, width = counts.clamp(min=1), totals.shape[1]
-    off = torch.where(some.unsqueeze(1), totals / n.unsqueeze(1) - above, 0.0)
+    n, width, means = counts.clamp(min=1), totals.shape[1], totals / or_one(counts).unsqueeze(1)
+    off = torch.where(some.unsqueeze(1), means - above, 0.0)
     free = (counts - 1).clamp(min=0).sum()
-    inside = (squares - (totals.square().sum(dim=1) / n).sum()).clamp(min=0) / (free.clamp(min=1) * width) * (free > 0)
+    inside = (squares - (totals * means).sum()).clamp(min=0) / (free.clamp(min=1) * width) * (free > 0)
     between = (off.square().sum(dim=1) / width - inside / n)[some].sum() / some.sum().clamp(min=1)
     between = between.clamp(min=1e-12)
     return above + (between / (between + inside / n)).unsqueeze(1) * off
+
+
+def or_one(counts: Tensor) -> Tensor:
+    """Counts to divide by: 1 where there is nothing. Samples that are shared out can count less than 1."""
+    return torch.where(counts > 0, counts, 1.0)
 
 
 def discriminant(
@@ -133,7 +138,6 @@ def discriminant(
     hierarchy: Hierarchy,
     width: int,
     *,
-    products: Tensor | None = None,
     ridge: float = RIDGE,
     scale: float = SCALE,
 ) -> tuple[Tensor, Tensor]:
@@ -143,29 +147,8 @@ def discriminant(
         batches: features (B, w), labels (B, K), -1 where unknown, and how often each counts, over all training samples.
         hierarchy: the tree.
         width: w.
-        products: (w, w) Σ u uᵀ over all of them, if that is known.
         ridge: times the mean variance, added to the covariance.
         scale: of the weights and biases.
     """
-    sums = Sums.of(batches, hierarchy, width, products)
-    spread = sums.covariance()
-    added = ridge * spread.diagonal().mean().clamp(min=1e-6)
-    means = shrunk_means(sums.cumulated(hierarchy), hierarchy)
-    inverse = torch.linalg.cholesky(spread + added * torch.eye(width, dtype=spread.dtype))
-    weights = scale * torch.cholesky_solve(means.mT, inverse).mT
-    return weights, -(weights * means).sum(dim=1) / 2
-
-
-def shortcut(data: FeatureSet, hierarchy: Hierarchy, share: float) -> nn.Linear:
-    """`share` times the linear discriminant of features that are standardised first, as a layer on the features."""
-    moments, often = data.moments, None if data.weights is None else torch.from_numpy(data.weights)
-    parts = zip(torch.split(data.x, PART), torch.split(data.labels, PART), strict=True)
-    weights = itertools.repeat(None) if often is None else torch.split(often, PART)
-    batches = ((moments.standardised(x), y, w) for (x, y), w in zip(parts, weights, strict=False))
-    products = moments.products * moments.count if (data.labels >= 0).any(dim=1).all() else None
-    weight, bias = discriminant(batches, hierarchy, data.x.shape[1], products=products, ridge=SHORT_RIDGE, scale=share)
-    weight = weight * torch.rsqrt(moments.variance + EPS)
-    found = nn.Linear(*weight.shape[::-1]).requires_grad_(False)
-    found.weight.copy_(weight)
-    found.bias.copy_(bias - weight @ moments.mean.double())
-    return found
+    weights, biases = Sums.of(batches, hierarchy, width).discriminant(hierarchy, ridge)
+    return scale * weights, scale * biases

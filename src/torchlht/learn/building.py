@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ def build(args: TrainArgs, samples: Samples) -> Model:
             spec = paper_preprocess(args.image_size or spec.size)
         elif args.image_size:
             spec = spec.resized(args.image_size)
+        spec = dataclasses.replace(spec, looks=args.looks)
         if args.freeze_stages:
             backbone.freeze(args.freeze_stages, spec.size)
         backbone.mirrored = args.mirror
@@ -44,6 +46,13 @@ def build(args: TrainArgs, samples: Samples) -> Model:
     if "maps" in options_of(args.method) and "maps" not in options:
         options["maps"] = trains and backbone.has_map()
     method = create_method(args.method, width, samples.hierarchy, **options)
+    if method.on_maps and args.looks > 1:
+        raise ConfigError(
+            f"`looks` is for the mean of features; `method={args.method}` reads maps: pass `looks=1`, or `mirror`"
+        )
+    if args.pooling == "both" and not method.on_maps:  # convolutions of a method read the map itself
+        backbone.add_peaks()
+        method = create_method(args.method, backbone.num_features, samples.hierarchy, **options)
     if method.on_maps and not trains:
         raise ConfigError(f"`method={args.method}` with these options reads maps: train it on pictures, without `freeze`")
     options |= {name: getattr(method, name) for name in method.before}
@@ -57,6 +66,8 @@ def build(args: TrainArgs, samples: Samples) -> Model:
         raise ConfigError(f"`method={args.method}` is fitted at once and sees one view of each picture: pass `views=1`")
     if args.shortcut and not method.can_shorten:
         raise ConfigError(f"`shortcut` is for lht and its variants, marginal included; leave it at 0 for {args.method}")
+    if args.guess and not method.can_shorten:
+        raise ConfigError(f"`guess` is for lht and its variants, marginal included; leave it out for {args.method}")
     return Model(backbone, method, options=options, preprocess=spec)
 
 
@@ -65,7 +76,8 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
     if samples.features is not None:
         if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
             raise ConfigError(f"`backbone={args.backbone}` needs pictures; {args.data} holds features already")
-        if given := [name for name in ("freeze", "freeze_stages", "mirror") if getattr(args, name)]:
+        usual = {"freeze": False, "freeze_stages": 0, "mirror": False, "pooling": "mean", "looks": 1}
+        if given := [name for name, value in usual.items() if getattr(args, name) != value]:
             raise ConfigError(f"`{given[0]}` is for pictures; {args.data} holds features already")
         if args.compile:
             raise ConfigError(f"`compile` is for the backbone of pictures; {args.data} holds features already")

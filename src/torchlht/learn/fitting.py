@@ -29,6 +29,7 @@ from torchlht.answer.model import Checkpoint, History, Model, Run, load_checkpoi
 from torchlht.data.batches import FeatureSet, SampleSet, load, set_batches
 from torchlht.errors import DivergedError, RunError, first_line
 from torchlht.files import replacing
+from torchlht.heads.guessing import Opinion
 from torchlht.heads.method import Estimator
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Machine
@@ -177,14 +178,29 @@ def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: S
     return now.history
 
 
-def shorten(recipe: Recipe, model: Model, data: SampleSet) -> None:
+def ask_for_opinion(recipe: Recipe, model: Model, data: SampleSet) -> Opinion | None:
+    """Before training: what the linear discriminant makes of the samples, if there is to be a shortcut, or guesses."""
+    wanted = (recipe.shortcut or recipe.guess) and model.method.can_shorten
+    return Opinion.of(data, model.hierarchy) if wanted and isinstance(data, FeatureSet) else None
+
+
+def with_guesses(recipe: Recipe, sets: Sets, opinion: Opinion | None) -> Sets:
+    """The same sets, with guesses among the labels to learn from, if there are to be any."""
+    data = sets.train
+    if opinion is None or not recipe.guess or not isinstance(data, FeatureSet):
+        return sets
+    return dataclasses.replace(sets, train=data.labelled(opinion.labels))
+
+
+def shorten(recipe: Recipe, model: Model, data: SampleSet, opinion: Opinion | None) -> None:
     """After training, let the method add its shortcut from the features that enter it, if there is to be one."""
-    if not recipe.shortcut or not model.method.can_shorten or not isinstance(data, FeatureSet):
+    if not recipe.shortcut or opinion is None or not isinstance(data, FeatureSet):
         return
     with torch.no_grad():
-        if model.backbone.name == "linear":
-            data = FeatureSet(model.backbone(data.x.to(next(model.parameters()).device)).cpu(), data.labels, data.weights)
-        model.method.end(data, recipe.shortcut)
+        if model.backbone.name == "linear":  # other features enter the method than those of the opinion
+            x = model.backbone(data.x.to(next(model.parameters()).device)).cpu()
+            opinion = Opinion.of(FeatureSet(x, data.labels, data.weights), model.hierarchy)
+        model.method.end(opinion, recipe.shortcut)
 
 
 def set_up(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: Sets, semi: Semi | None) -> Fitting:

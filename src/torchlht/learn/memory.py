@@ -22,7 +22,7 @@ from torchlht.files import claimed, write_json
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Alone, has_bfloat16
 from torchlht.learn.building import build, make_semi, taught_samples
-from torchlht.learn.fitting import Progress, Sets, fit, set_up, shorten, take_step
+from torchlht.learn.fitting import Progress, Sets, ask_for_opinion, fit, set_up, shorten, take_step, with_guesses
 from torchlht.learn.options import Recipe, TrainArgs
 
 SAMPLES = "samples.npz"  # the test samples, in a run directory
@@ -79,8 +79,10 @@ def learn(args: TrainArgs, given: Given, machine: Alone, *, quick: bool = False)
     recipe = args.recipe(features=True, samples=seen[0], width=seen[1], classes=samples.hierarchy.sizes[0])
     taught = taught_samples(args, samples, model)
     semi, train = make_semi(args, recipe, samples, model, taught), given.part(taught)
-    history = fit(machine, recipe, None, model, Sets(model, train, None, train, 0), semi)
-    shorten(recipe, model, train)
+    opinion = ask_for_opinion(recipe, model, train)
+    sets = with_guesses(recipe, Sets(model, train, None, train, 0), opinion)
+    history = fit(machine, recipe, None, model, sets, semi)
+    shorten(recipe, model, train, opinion)
     if args.val:
         held_out = given._replace(weights=None).part(samples.index("val"))
         model.calibration = fit_calibration(*ask_all(model, held_out), samples.hierarchy, source="val part of its own data")

@@ -29,8 +29,8 @@ class Narrow:
     @classmethod
     def of(cls, moments: Moments, count: int) -> Narrow:
         """The leading `count` directions."""
-        spread, directions = torch.linalg.eigh(moments.products)
-        return cls(moments, directions[:, -count:] / spread[-count:].mean().clamp(min=1e-12).sqrt())
+        spread, directions = leading(moments.products, count)
+        return cls(moments, directions / spread.mean().clamp(min=1e-12).sqrt())
 
     def coordinates(self, data: SampleSet) -> FeatureSet:
         """A set with coordinates instead of features, a part at a time to save memory."""
@@ -69,6 +69,23 @@ class Narrow:
         found = copy.deepcopy(network)
         self.leave(found)
         return found
+
+
+def leading(products: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest eigenvalues (count,) of a matrix (d, d), ascending, and their vectors (d, count).
+
+    If they are less than half of all, nearly: a random subspace a little larger, multiplied by the matrix twice, holds almost
+    as much of the variance, in half the time.
+    """
+    wide, tried = len(products), count + count // 8
+    if 2 * tried > wide:
+        spread, directions = torch.linalg.eigh(products)
+        return spread[-count:], directions[:, -count:]
+    within = torch.randn(wide, tried, generator=torch.Generator().manual_seed(0)).to(products)
+    for _ in range(2):
+        within = torch.linalg.qr(products @ within).Q
+    spread, turned = torch.linalg.eigh(within.mT @ (products @ within))
+    return spread[-count:], within @ turned[:, -count:]
 
 
 def narrow_for(network: nn.Module, data: SampleSet, count: int) -> Narrow | None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from torchlht.answer.finding import check_folder
 from torchlht.data.options import DataArgs, Door, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
-from torchlht.doors import Count, Decay, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
+from torchlht.doors import Count, Decay, Looks, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
 from torchlht.errors import ConfigError
 from torchlht.heads.declared import check_method
-from torchlht.vocabulary import Augment, OptimizerName, Precision, PresetName, Schedule, SemiName, Stream
+from torchlht.vocabulary import Augment, OptimizerName, Pooling, Precision, PresetName, Schedule, SemiName, Stream
 
 if TYPE_CHECKING:
     from torchlht.data.pictures import Picture
@@ -62,6 +62,12 @@ class BackboneArgs(Options):
     """Keep the statistics of BatchNorm in the backbone as they are when training starts; by default with `freeze_stages`."""
     mirror: bool = False
     """Answers look at each picture and at its mirror image, and take the mean of their features. Takes twice as long."""
+    pooling: Pooling = "mean"
+    """How the last map of the backbone becomes features: by its `mean` over the picture, or by mean and maximum, `both`, which
+    are twice as many features and were better on birds."""
+    looks: Looks = 1
+    """How many looks at a picture answers take, up to 5, each as long as one. Features are their mean: of the picture's centre,
+    of all of it made square, of its middle enlarged, of its largest square, of its mirror image."""
     image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
@@ -113,7 +119,9 @@ class FitArgs(Options):
 
     semi: SemiName = "none"
     """How samples without a finest label learn: from their neighbours' labels (`propagate`), from the averaged model's own
-    predictions (`posterior`), or from `both`. Only classes that their known labels allow are possible."""
+    predictions (`posterior`), from `both`, or from neighbours and confident predictions (`deep`). Only classes that their known
+    labels allow are possible. `fixmatch` (any class) and `taxon` (possible ones) take confident predictions alone, for
+    comparing. See docs/semi.md."""
     mixup: NotNegative = 0.0
     """Mix features of pairs of samples, with shares drawn from Beta(a, a) for this a; 0 for none."""
     label_smoothing: Share = 0.0
@@ -122,7 +130,7 @@ class FitArgs(Options):
     """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
     epochs: Count | None = None
     """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100;
-    where `schedule=step` is quick as many as show 38,400 samples, at least 4."""
+    where `schedule=step` is quick as many as show 33,000 samples, at least 4."""
     batch_size: Count | None = None
     """Samples per step, over all processes; by default 64 for pictures, 128 for features, or 384 where `schedule=step`
     is quick."""
@@ -140,14 +148,17 @@ class FitArgs(Options):
     `schedule=step` is quick; 0.001 with AdamW."""
     schedule: Schedule | None = None
     """Whether the learning rate falls after each epoch, or with each step: then transitions of lht learn in the last part only.
-    With `step`, features wider than 384 of at least 2,560 samples train four to six times as fast, without --semi. On birds
-    every level was better for it with all labels; with few species labels family was 1.8 points worse, species 1.4 better."""
+    With `step`, features wider than 384 of at least 2,560 samples train five to eight times as fast, without --semi. On birds
+    every level was better for it: species by 0.9 points with all labels, by 4.4 with few species labels."""
     components: Many | None = None
     """Train the first layer on this many principal components of wider features, 0 for the features themselves, the default
     unless `schedule=step` is quick: then 384. The weights that are kept are those of the features."""
     shortcut: WholeShare | None = None
     """On features, add this share of their linear discriminant, fitted once, to what the network makes of the finest classes;
     0 for none. By default 0.1 where `schedule=step` is quick or there are 1,000 finest classes. For lht and its variants."""
+    guess: bool | None = None
+    """On features, guess unknown finest labels by that discriminant, among the classes that known labels allow, and learn from
+    the guesses as from labels. By default where there is a shortcut by default. For lht and its variants."""
     backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
     weight_decay: NotNegative | None = None
@@ -175,6 +186,7 @@ class Recipe(FitArgs):
     schedule: Schedule = field()
     components: Many = field()
     shortcut: WholeShare = field()
+    guess: bool = field()
     seed: Seed
     best: bool
     compile: bool
@@ -201,13 +213,13 @@ class MachineArgs(Options):
     random order; `auto` does so for shards at an address or of more than 8 GiB."""
 
 
-SETTLED = ("epochs", "batch_size", "views", "optimizer", "lr", "weight_decay", "schedule", "components", "shortcut")
+SETTLED = ("epochs", "batch_size", "views", "optimizer", "lr", "weight_decay", "schedule", "components", "shortcut", "guess")
 """What config.yaml keeps as the recipe has filled it in."""
-BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0, "shortcut": 0.0, "views": 1}
+BEFORE: dict[str, Any] = {"schedule": "epoch", "components": 0, "shortcut": 0.0, "guess": False, "views": 1}
 """What a run did that does not record them."""
 VIEWS = 8  # of each picture, with `freeze_stages`
 MANY, COMPONENTS = 2560, 384  # samples from which steps may be larger, and how many components their first layer is trained on
-SHOWN = 38_400  # samples that quick training shows at least
+SHOWN = 33_000  # samples that quick training shows at least
 SHORTCUT, MANY_CLASSES = 0.1, 1000  # share of the linear discriminant, and from how many finest classes on it is the default
 HERE = ("accelerator", "devices", "workers")  # they belong to the machine: a resumed run may change them
 
@@ -232,6 +244,7 @@ class RunArgs(MachineArgs, FitArgs, BackboneArgs, MethodArgs, SplitArgs, FaultAr
                 find_rule(rule)
         frozen = "freeze" if self.freeze else "freeze_stages" if self.freeze_stages else ""
         several = self.views is not None and self.views > 1
+        refuse(self.mirror and self.looks > 1, "the fifth of `looks` is the mirror image: pass `looks` or `mirror`")
         refuse(
             self.freeze and self.freeze_stages > 0, "`freeze` is for the whole backbone, `freeze_stages` for a part: pass one"
         )
@@ -266,6 +279,9 @@ class TrainArgs(RunArgs, DataArgs):
     """Continue the unfinished run in this directory, with the options it was started with."""
     method: Annotated[str, Door(check_method)] = "lht"
     """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` shows the options of one."""
+    audit: str | None = None
+    """Do not learn from labels that are probably wrong: `auto` looks for them first, or DIR is what lht audit has written. They
+    count as unknown, up to the coarsest level that is wrong."""
     test: bool = True
     """Measure the result on the test samples."""
     track: bool = True
@@ -312,6 +328,7 @@ class TrainArgs(RunArgs, DataArgs):
             "schedule": schedule,
             "components": (COMPONENTS if quick else 0) if self.components is None else self.components,
             "shortcut": (SHORTCUT if short else 0.0) if self.shortcut is None else self.shortcut,
+            "guess": short if self.guess is None else self.guess,
             "best": self.select == "best",
         }
         same = {f.name: getattr(self, f.name) for f in dataclasses.fields(Recipe) if f.name not in filled_in}

@@ -176,13 +176,20 @@ def begin_epoch(semi: Semi, network: nn.Module, data: SampleSet, *, seed: int, e
         for rows, found, _ in over(network, view, question, workers=workers):
             yield np.array(rows), found.float().cpu()
 
-    def views() -> Iterator[tuple[Ints, Tensor, Tensor]]:
-        first, second = asked(data.view(), predict), asked(data.view(seed, epoch), predict_noisily)
-        for (rows, log_p), (_, other) in zip(first, second, strict=True):
+    def views() -> Iterator[tuple[Ints, Tensor, Tensor | None]]:
+        first = asked(data.view(), predict)
+        if semi.kind.hard:  # one look at each sample as it is
+            yield from ((rows, log_p, None) for rows, log_p in first)
+            return
+        for (rows, log_p), (_, other) in zip(first, asked(data.view(seed, epoch), predict_noisily), strict=True):
             yield rows, log_p, other
 
+    def embed() -> Tensor:
+        found = [torch.cat([u for _, u in asked(view, features)]) for view in data.each_view()]
+        return torch.stack(found).mean(dim=0)
+
     with evaluating(network):
-        return semi.begin(epoch, lambda: torch.cat([u for _, u in asked(data.view(), features)]), views)
+        return semi.begin(epoch, embed, views)
 
 
 @contextmanager

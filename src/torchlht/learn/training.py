@@ -45,15 +45,26 @@ from torchlht.data.samples import (
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, RunError, as_flag
 from torchlht.files import claimed, write_json
+from torchlht.heads.guessing import Opinion
 from torchlht.heads.method import Estimator, find_method, older_options
 from torchlht.heads.prediction import Prediction
 from torchlht.learn.alone import Machine
 from torchlht.learn.building import build, make_semi, taught_samples
-from torchlht.learn.fitting import Sets, batches_of, best_epoch, fit, measure_on, shorten, validate
+from torchlht.learn.fitting import (
+    Sets,
+    ask_for_opinion,
+    batches_of,
+    best_epoch,
+    fit,
+    measure_on,
+    shorten,
+    validate,
+    with_guesses,
+)
 from torchlht.learn.header import frozen_text, header
 from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
-from torchlht.learn.views import with_views
+from torchlht.learn.views import as_trained, with_views
 from torchlht.measure.evaluation import cache_path, frozen_features, kept_features, read_as_trained, run_inputs, with_data
 from torchlht.measure.outcomes import Recorder
 
@@ -80,6 +91,8 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     prepared = prepare(args)
     torch.manual_seed(args.seed)
     model = build(args, prepared.samples)
+    if args.audit:
+        prepared = doubting(machine, args, prepared, model)
     if args.compile:
         check_compiler(machine.device)
     features, samples = args.freeze or model.preprocess is None, len(prepared.samples.index("train"))
@@ -101,14 +114,15 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     if model.preprocess is not None and machine.device.type == "cpu":
         keep_memory()
     sets = make_sets(machine, args, prepared.samples, model, taught)
+    opinion = ask_for_opinion(recipe, model, sets.train)
     shown = with_views(machine, args, recipe.views, prepared.samples, model, taught, sets)
     with model.backbone.entering(args.freeze_stages):
-        history = fit(machine, recipe, run, model, shown, semi)
-    metrics = finish(machine, args, recipe, run, model, sets, history)
+        history = fit(machine, recipe, run, model, with_guesses(recipe, shown, opinion), semi)
+        metrics = finish(machine, args, recipe, run, model, shown, history, opinion)
+        if machine.is_global_zero and args.test:
+            seen, known = (seen_samples(args, prepared.samples, model, shown, split) for split in ("train", "val"))
+            model.novelty = None if seen is None else learn_novelty(model, seen, known, sets.workers)
     if machine.is_global_zero:
-        if args.test and (seen := own_samples(prepared.samples, model, "train", frozen=args.freeze)) is not None:
-            known = own_samples(prepared.samples, model, "val", frozen=args.freeze)
-            model.novelty = learn_novelty(model, seen, known, sets.workers)
         model.save_pretrained(run.path, extra=origin(args, recipe, launch))
         run.write_metrics(metrics)
     machine.barrier()
@@ -254,6 +268,26 @@ def prepare(args: TrainArgs) -> Prepared:
     return Prepared(samples, kept, problems, doubtful)
 
 
+def doubting(machine: Machine, args: TrainArgs, prepared: Prepared, model: Model) -> Prepared:
+    """The data without the labels that are probably wrong; every process finds the same."""
+    from torchlht.learn.audit.believing import believed, doubted, doubted_before
+
+    samples = prepared.samples
+    if args.audit == "auto":
+        x = samples.features
+        if x is None and not (args.freeze or model.backbone.pretrained):
+            raise ConfigError("`audit=auto` compares features: take a pretrained backbone, or pass what lht audit has written")
+        x = compute_features(machine, args, samples, model, args.workers or 0) if x is None else x
+        model.backbone.requires_grad_(not args.freeze)
+        wrong = doubted(samples, x, seed=args.seed)
+    else:
+        wrong = doubted_before(samples, Path(str(args.audit)))
+    samples, lost = believed(samples, wrong)
+    said = f"audit   labels of {lost:,} training samples are probably wrong and count as unknown there"
+    console.note(said, quiet=args.quiet or not machine.is_global_zero)
+    return dataclasses.replace(prepared, samples=samples)
+
+
 def split_record(args: TrainArgs, prepared: Prepared) -> dict[str, Any]:
     """The content of split.json: positions of samples in the data, in its own order."""
     samples = prepared.samples
@@ -337,14 +371,21 @@ def warm_features(args: TrainArgs, samples: Samples) -> None:
 
 
 def finish(
-    machine: Machine, args: TrainArgs, recipe: Recipe, run: Run, model: Model, sets: Sets, history: History
+    machine: Machine,
+    args: TrainArgs,
+    recipe: Recipe,
+    run: Run,
+    model: Model,
+    sets: Sets,
+    history: History,
+    opinion: Opinion | None,
 ) -> dict[str, Any]:
     """Choose the epoch and measure it on the test samples; returns its metrics."""
     at_once, chosen = isinstance(model.method, Estimator), len(history)
     if args.select == "best" and not at_once:
         chosen = best_epoch(history)
         sets.network.load_state_dict(load_file(run.best))
-    shorten(recipe, model, sets.train)
+    shorten(recipe, model, sets.train, opinion)
     if sets.val is not None:
         seen = ask_all(sets.network, sets.val, workers=sets.workers)
         model.calibration = fit_calibration(*seen, model.hierarchy, source="val part of its own data")
@@ -405,6 +446,13 @@ def _looked_at(
 
     for _, (features, said), labels in over(model.method if ready else model, data, look, samples=samples, workers=workers):
         yield features, said, labels
+
+
+def seen_samples(args: TrainArgs, samples: Samples, model: Model, sets: Sets, split: str) -> SampleSet | None:
+    """A part of the samples to learn novelty from: as answers see them or, if first stages are frozen, by as many views."""
+    if args.freeze_stages:
+        return as_trained(args, samples, sets, split)
+    return own_samples(samples, model, split, frozen=args.freeze)
 
 
 def own_samples(samples: Samples, model: Model, split: str, *, frozen: bool) -> SampleSet | None:

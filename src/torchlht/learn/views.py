@@ -23,7 +23,7 @@ from torch import Tensor
 from torchlht import console
 from torchlht.answer.asking import evaluating, over
 from torchlht.answer.model import Model
-from torchlht.data.batches import FeatureSet, ImageSet, MapSet, set_batches, worth_streaming
+from torchlht.data.batches import FeatureSet, ImageSet, MapSet, SampleSet, set_batches, worth_streaming
 from torchlht.data.samples import Ints, Samples
 from torchlht.doors import sentence
 from torchlht.errors import BackboneError, DataError
@@ -36,9 +36,11 @@ BATCH = 16  # on a CPU; larger ones are slower there
 
 
 def with_views(machine: Machine, args: TrainArgs, views: int, samples: Samples, model: Model, taught: Ints, sets: Sets) -> Sets:
-    """The sets as training sees them: views of training samples, and what the first stages make of validation samples.
+    """The sets as training sees them: views of training samples, and what the first stages make of validation and test samples.
 
-    Without `freeze_stages`, and with one view of features, they are the same sets.
+    Validation and test samples are seen as answers see them, with all their looks. Test samples go through
+    the first stages once for all runs, in full precision. Without `freeze_stages`, and with one view of features, they are the
+    same sets.
     """
     if not args.freeze_stages and views == 1:
         return sets
@@ -50,8 +52,27 @@ def with_views(machine: Machine, args: TrainArgs, views: int, samples: Samples, 
         others = [kept.view(i)[rows] for i in range(1, views)]
         return dataclasses.replace(sets, train=FeatureSet(sets.train.x, sets.train.labels, others=others))
     maps = [kept.view(i) for i in range(views)]
-    val = sets.val and MapSet(maps[:1], np.searchsorted(own, samples.index("val")), sets.val.labels)
-    return dataclasses.replace(sets, train=MapSet(maps, rows, sets.train.labels), val=val)
+    val = sets.val and as_seen(args, kept, np.searchsorted(own, samples.index("val")), sets.val.labels)
+    test: SampleSet = sets.test
+    if args.test and len(test):
+        exact = Kept(machine, args, samples.select(samples.index("test")), model, sets.workers, exact=True)
+        test = as_seen(args, exact, np.arange(len(test)), test.labels)
+    return dataclasses.replace(sets, train=MapSet(maps, rows, sets.train.labels), val=val, test=test)
+
+
+def as_seen(args: TrainArgs, kept: Kept, rows: Ints, labels: Tensor) -> MapSet:
+    """Samples as answers see them: with all their looks, or beside their mirror images."""
+    maps = [kept.view(i) for i in range(2)] if args.mirror else [kept.look(i) for i in range(args.looks)]
+    return MapSet(maps, rows, labels, together=len(maps) > 1)
+
+
+def as_trained(args: TrainArgs, samples: Samples, sets: Sets, split: str) -> SampleSet | None:
+    """Training or validation samples by as many views as answers take looks, from maps of `with_views`; None without any."""
+    index, own = samples.index(split), np.flatnonzero(samples.split != "test")
+    assert isinstance(sets.train, MapSet)
+    maps = sets.train.views[: 2 if args.mirror else args.looks]
+    labels = torch.from_numpy(samples.labels[index])
+    return MapSet(maps, np.searchsorted(own, index), labels, together=len(maps) > 1) if len(index) else None
 
 
 class Kept:
@@ -63,35 +84,53 @@ class Kept:
         samples: the samples.
         model: the model.
         workers: how many processes decode pictures.
+        exact: whether to compute and store them in full precision, for measuring.
     """
 
-    def __init__(self, machine: Machine, args: TrainArgs, samples: Samples, model: Model, workers: int) -> None:
+    def __init__(
+        self, machine: Machine, args: TrainArgs, samples: Samples, model: Model, workers: int, *, exact: bool = False
+    ) -> None:
         spec, images = model.preprocess, samples.images
         assert spec is not None
         assert images is not None
         self.machine, self.workers, self.stages = machine, workers, args.freeze_stages
         self.backbone = model.backbone.to(machine.device)
         self.augment, self.mirrored = args.augment, False
-        self.low, self.quiet = args.precision == "bf16-mixed", args.quiet or not machine.is_global_zero
-        self.pictures = ImageSet(images, torch.zeros(len(samples), 1), spec, streamed=worth_streaming(images))
-        what = [
-            model.backbone.key(),
-            json.dumps(spec.to_dict(), sort_keys=True),
+        self.low, self.quiet = args.precision == "bf16-mixed" and not exact, args.quiet or not machine.is_global_zero
+        self.kind = np.dtype(np.float16 if self.stages and not exact else np.float32)
+        self.spec, self.chosen = dataclasses.replace(spec, looks=1), 0
+        self.pictures = ImageSet(images, torch.zeros(len(samples), 1), self.spec, streamed=worth_streaming(images))
+        prepared = json.dumps(self.spec.to_dict(), sort_keys=True)
+        self.what = [
+            model.backbone.key(self.stages),
+            prepared,
             samples.fingerprint(),
             self.stages,
             self.low,
-            args.augment,
+            *(["exact"] if exact else []),
         ]
-        self.name = hashlib.sha256("/".join(map(str, what)).encode()).hexdigest()[:24]
+
+    def _path(self, number: int, look: int = 0) -> Path:
+        """The file of a view or look; its name depends on all that it depends on."""
+        what = [*self.what, f"look {look}" if look else self.augment if number > 1 else "none"]
+        name = hashlib.sha256("/".join(map(str, what)).encode()).hexdigest()[:24]
+        return cache_dir() / "views" / f"{self.backbone.name}-{name}-{number}.npy"
 
     def view(self, number: int) -> Tensor:
-        """A view of all samples: float16 maps (N, h, w, c), or float32 features (N, d) of a backbone that is frozen as a whole.
+        """A view of all samples: maps (N, h, w, c), or float32 features (N, d) of a backbone that is frozen as a whole.
 
         Raises:
             DataError: when the disk is full.
         """
-        path = cache_dir() / "views" / f"{self.backbone.name}-{self.name}-{number}.npy"
-        shape, kind = self._shape(), np.dtype(np.float16 if self.stages else np.float32)
+        return self._stored(self._path(number), number, 0)
+
+    def look(self, number: int) -> Tensor:
+        """A look that answers take at all samples, as `view`; the first is the first view."""
+        return self._stored(self._path(0, number), 0, number)
+
+    def _stored(self, path: Path, number: int, look: int) -> Tensor:
+        self.pictures.spec, self.chosen = dataclasses.replace(self.spec, looks=1 + look), look
+        shape, kind = self._shape(), self.kind
         with self.machine.rank_zero_first():
             found = read_mapped(path, shape, kind)
             if found is None:
@@ -105,6 +144,7 @@ class Kept:
 
     def _run(self, x: Tensor) -> Tensor:
         """What the frozen part makes of pictures (B, 3, size, size)."""
+        x = x[:, self.chosen] if x.dim() == 5 else x
         x = x.flip(3) if self.mirrored else x
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.low):
             return self.backbone.maps(x, self.stages).permute(0, 2, 3, 1) if self.stages else self.backbone(x)

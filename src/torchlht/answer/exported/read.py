@@ -134,12 +134,13 @@ class OnnxModel(Exported):
         self._session = session
 
     @classmethod
-    def read(cls, path: str | Path, *, trust: bool = False) -> OnnxModel:
+    def read(cls, path: str | Path, *, trust: bool = False, threads: int | None = None) -> OnnxModel:
         """Open a file.
 
         Args:
             path: the file.
             trust: open it even if it takes weights from other files, or uses operators that are not ONNX's own.
+            threads: how many compute; by default as many as there are cores. Given, they sleep between two runs.
 
         Raises:
             RunError: when it does not exist, is not ONNX, or is not from `lht export`.
@@ -149,6 +150,9 @@ class OnnxModel(Exported):
         check_exported(path)
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # fatal; errors are raised as well
+        if threads is not None:
+            options.intra_op_num_threads = threads
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             content = str(path) if trust else plain_onnx(path)
             session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -237,7 +241,7 @@ class ThresholdRecord(msgspec.Struct):
 class InputRecord(msgspec.Struct):
     """What the network takes."""
 
-    shape: Annotated[list[str | int], msgspec.Meta(min_length=2, max_length=4)]
+    shape: Annotated[list[str | int], msgspec.Meta(min_length=2, max_length=5)]
 
 
 class MetadataRecord(msgspec.Struct):

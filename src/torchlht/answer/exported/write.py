@@ -124,7 +124,10 @@ def describe(model: Model, said: Prediction, asked: Wanted) -> dict[str, Any]:
 
 def sample_shape(model: Model) -> tuple[int, ...]:
     """The shape of one input."""
-    return (3, model.preprocess.size, model.preprocess.size) if model.preprocess else (model.in_features,)
+    if not model.preprocess:
+        return (model.in_features,)
+    size, looks = model.preprocess.size, model.preprocess.looks
+    return (3, size, size) if looks == 1 else (looks, 3, size, size)
 
 
 def output_names(tree: Hierarchy) -> list[str]:

@@ -25,7 +25,7 @@ from torchlht.doors import NotNegative, Number, OpenShare, Rank, Width
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
 from torchlht.heads.prediction import Prediction, confusion, drift, masked_cross_entropy
-from torchlht.heads.starting import discriminant, shortcut
+from torchlht.heads.starting import discriminant
 from torchlht.heads.transition.core import widened, without_autocast
 from torchlht.heads.transition.networks import LowRank, TransitionNetwork, create_transition, gamma_for
 from torchlht.heads.transition.truncated import Columns
@@ -33,7 +33,7 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Confusion, Features, Form, Reduction, Start, TransitionName
 
 if TYPE_CHECKING:
-    from torchlht.data.batches import FeatureSet
+    from torchlht.heads.guessing import Opinion
 
 HELD = 10.0  # default weight of the drift from the tree; chosen in benchmarks/small_trees.md
 LATE = 0.85  # with `schedule=step`, the share of training after which transitions learn; see benchmarks/peers.md
@@ -171,9 +171,9 @@ class LHTHead(Method):
             self.classifier.bias.copy_(bias if self.classifier.log_scale is None else torch.zeros_like(bias))
         self.neck.train(training)
 
-    def end(self, data: FeatureSet, share: float) -> None:
+    def end(self, opinion: Opinion, share: float) -> None:
         """Add a shortcut from features to logits: the linear discriminant errs elsewhere than the network does."""
-        self.shortcut = shortcut(data, self.hierarchy, share).to(self.classifier.weight)
+        self.shortcut = opinion.layer(share).to(self.classifier.weight)
 
     def reached(self, share: float) -> None:
         """Transitions that are held near the tree learn late. Until then the classifier learns from the tree itself."""

@@ -20,13 +20,15 @@ MEDIUM: dict[str, Any] = {
     "freeze_stages": 6,
     "views": 8,
     "augment": "strong",
+    "pooling": "both",
     "precision": "bf16-mixed",
-    "epochs": 20,
+    "epochs": 12,
     "batch_size": 64,
     "optimizer": "sgd",
     "lr": 0.03,
-    "backbone_lr": 0.005,
+    "backbone_lr": 0.003,
     "ema": 0.99,
+    "option": ("input_dropout=0.5",),
 }
 """Options of every run at medium scale, the same for all methods."""
 Where = Literal["levels", "all", "finest", "classes"]

@@ -118,7 +118,7 @@ class Reproduction:
     def how_medium(self, data: str) -> str:
         """One paragraph about medium scale: what trains, with what, and on which classes."""
         options = MEDIUM | ({"epochs": self.args.epochs} if self.args.epochs else {})
-        named = ", ".join(f"{name} {value}" for name, value in options.items())
+        named = ", ".join(f"{name} {' '.join(value) if name == 'option' else value}" for name, value in options.items())
         subsets = {part.siblings for part in self.experiment.parts if part.siblings}
         rule = "".join(f" The subset is all classes whose parent has {a} to {b} of them." for a, b in subsets)
         network = self.args.backbone or FROZEN

@@ -11,6 +11,7 @@ predicted best from the others of their class. It is EM for Gaussian classes wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from torchlht.data.samples import Ints, deepest_known
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.learn.semi.targets import MOST, Block, Floats, Targets, balance, find_blocks, known_shares
+from torchlht.learn.semi.targets import MOST, NONE, Block, Floats, Targets, balance, find_blocks, known_shares, without
 
 # ---- a metric for neighbours: the more samples of one class differ in a direction, the less it counts --------
 
@@ -184,6 +185,7 @@ def propagate(
     shrinkage: float = 0.5,
     k: int = 20,
     power: float | None = None,
+    left_out: Ints = NONE,
 ) -> Propagation:
     """Targets for samples without a finest label, confined to the classes under the deepest known label.
 
@@ -199,9 +201,10 @@ def propagate(
         k: number of neighbours.
         power: use this power instead of fitting one. Pass it when the features were trained on these
             labels, which then do not show how well other labels are found; the sharpness is not fitted, either.
+        left_out: positions of samples that get no target and take no part.
     """
     labels = with_ancestors(labels, hierarchy)
-    x, settings = even(features.cpu()), (rounds, shrinkage, k, power is None)
+    x, settings = even(features.cpu()), (rounds, shrinkage, k, power is None, left_out)
     found = _targets(x, labels, hierarchy, *settings)
     held = _held_out(labels, hierarchy)
     if power is not None or not len(held) or not (labels[:, 0] < 0).any():
@@ -214,10 +217,14 @@ def propagate(
     return Propagation(raised, power, (again.best() == truth).float().mean().item(), len(held))
 
 
-def _targets(x: Tensor, labels: Ints, hierarchy: Hierarchy, rounds: int, shrinkage: float, k: int, fitted: bool) -> Targets:
-    blocks = find_blocks(labels, hierarchy)
+def _targets(
+    x: Tensor, labels: Ints, hierarchy: Hierarchy, rounds: int, shrinkage: float, k: int, fitted: bool, left_out: Ints
+) -> Targets:
+    blocks = without(find_blocks(labels, hierarchy), left_out)
     targets = one_hot(labels, width=min(MOST, max((len(block.leaves) for block in blocks), default=1)))
-    members = _parents(labels, hierarchy)  # at first there are no targets: the metric is that within known coarse classes
+    members = parent_groups(
+        labels, hierarchy.sizes
+    )  # at first there are no targets: the metric is that within known coarse classes
     for _ in range(rounds + 1):
         z = whiten(x, members, shrinkage)
         means, mass = class_means(z, targets.matrix(hierarchy.sizes[0]))
@@ -247,11 +254,11 @@ def one_hot(labels: Ints, width: int = 1) -> Targets:
     return Targets(index, value, value[:, 0])
 
 
-def _parents(labels: Ints, hierarchy: Hierarchy) -> Any:
+def parent_groups(labels: Ints, sizes: Sequence[int]) -> Any:
     """(N, groups) sparse: each sample in its deepest known class above the finest level, or in one group for all."""
     above = labels[:, 1:] if labels.shape[1] > 1 else np.full((len(labels), 1), -1)
     level = deepest_known(above)
-    starts = np.cumsum([0, *hierarchy.sizes[1:]])
+    starts = np.cumsum([0, *sizes[1:]])
     padded = np.concatenate([above, np.zeros((len(above), 1), dtype=above.dtype)], axis=1)
     group = starts[np.minimum(level, len(starts) - 1)] + padded[np.arange(len(above)), level]
     ones = np.ones(len(labels), dtype=np.float32)

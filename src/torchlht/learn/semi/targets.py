@@ -17,6 +17,7 @@ from torchlht.hierarchy.tree import Hierarchy
 
 MOST = 64  # finest classes kept per sample
 Floats = NDArray[np.float32]
+NONE: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,14 @@ def _blocks(labels: Ints, hierarchy: Hierarchy) -> Iterator[Block]:
     if (deepest == depth).any():
         everything = np.arange(hierarchy.sizes[0])
         yield Block(depth, np.flatnonzero(deepest == depth), everything, np.flatnonzero(deepest < depth))
+
+
+def without(blocks: list[Block], left_out: Ints) -> list[Block]:
+    """The blocks without some samples."""
+    if not len(left_out):
+        return blocks
+    fewer = [Block(b.level, np.setdiff1d(b.rows, left_out), b.leaves, np.setdiff1d(b.deeper, left_out)) for b in blocks]
+    return [block for block in fewer if len(block.rows)]
 
 
 def known_shares(labels: Ints, block: Block) -> Floats:

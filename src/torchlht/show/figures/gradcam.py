@@ -107,6 +107,8 @@ def as_batch(model: Model, images: Pictures) -> Tensor:
     """(B, 3, size, size), prepared for the model and on its device."""
     spec = spec_of(model)
     if isinstance(images, Tensor):
+        if images.dim() == 5:  # several looks at each: the first is the picture itself
+            images = images[:, 0]
         if images.dim() != 4:
             raise DataError(f"pictures are {tuple(images.shape)}; a batch is (B, 3, height, width)")
         return images.to(device_of(model))

@@ -1,0 +1,194 @@
+"""Where the tree does not fit what is seen: classes under the wrong parent, two names for one class, spellings of one name.
+
+Classes are compared by the cosines of their means, in which samples without a finest label have their share. A class belongs
+to the parent whose other children are most like it: masses of e^(SHARP · cosine), without the class itself. A class without
+siblings is judged one level higher. The most misplaced class is put where it belongs before the next is looked for: else the
+relatives it was taken from would seem to be wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from torchlht.data.samples import Ints, Samples
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.audit.discriminant import Judge, Opinions, learn
+from torchlht.learn.audit.wrong import Floats
+
+SHARP = 10.0
+MANY_CLASSES = 5000  # with more, classes are not compared in pairs
+MOST = 100  # misplaced classes that are looked for, at most
+FEWEST = 10  # samples that a class needs before it is taken for another
+TOLD = 0.7  # two classes are one if judges are surely right less often
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something about the tree.
+
+    Attributes:
+        kind: `misplaced`, `same class` or `spelling`.
+        level: of the class.
+        label: its name.
+        now: its parent, or the other class.
+        better: the parent it looks like, or the name to keep; "" if that is open.
+        score: how strong the evidence is: log-odds against `now`; for spellings 0.
+        reason: a sentence.
+    """
+
+    kind: str
+    level: str
+    label: str
+    now: str
+    better: str
+    score: float
+    reason: str
+
+
+def find_remarks(opinions: Opinions, samples: Samples) -> list[Remark]:
+    """Everything about the tree that looks wrong, most suspicious first."""
+    tree = samples.hierarchy
+    judge = learn(opinions.x, samples.labels, tree)
+    found = [*misplaced(judge, tree), *_same_classes(opinions, samples)] if tree.sizes[0] <= MANY_CLASSES else []
+    return sorted(found, key=lambda one: -one.score) + _spellings(tree)
+
+
+# ---- under the wrong parent ------------------------------------------------------------------------------------------
+
+
+def misplaced(judge: Judge, tree: Hierarchy) -> list[Remark]:
+    """Finest classes that look like the children of another parent, most surely first."""
+    cosines = class_cosines(judge)
+    near = np.exp(SHARP * (cosines - 1))
+    np.fill_diagonal(near, 0)
+    near[:, judge.mass.numpy() <= 0] = 0
+    paths = np.stack([tree.ancestors(k) for k in range(len(tree))], axis=1)
+    open_ones, found = judge.mass.numpy() > 0, []
+    for _ in range(min(MOST, tree.sizes[0])):
+        score, level, better = placed(near, tree, paths)
+        score = np.where(open_ones, score, -np.inf)
+        i = int(score.argmax())
+        if score[i] <= 0:
+            break
+        k, place = int(level[i]), int(better[i])
+        found.append(_remark(tree, i, k, int(paths[i, k]), place, float(score[i])))
+        open_ones[i] = False
+        paths[i, k:] = [tree.ancestors(j, of=k)[place] for j in range(k, len(tree))]
+    return found
+
+
+def class_cosines(judge: Judge) -> Floats:
+    """(C_1, C_1) cosines of the classes' means."""
+    means = F.normalize(judge.means, dim=1)
+    found: Floats = (means @ means.T).double().numpy()
+    return found
+
+
+def placed(near: Floats, tree: Hierarchy, paths: Ints) -> tuple[Floats, Ints, Ints]:
+    """For each finest class: log-odds against its place, the level where it has relatives, and the best other class there.
+
+    Args:
+        near: (C_1, C_1) how close classes are, 0 on the diagonal.
+        tree: the tree.
+        paths: (C_1, K) the ancestors of each class, as they are now.
+    """
+    each = np.arange(len(near))
+    score, level, better = np.full(len(near), -np.inf), np.zeros(len(near), dtype=np.int64), np.zeros(len(near), dtype=np.int64)
+    done = np.zeros(len(near), dtype=bool)
+    for k in range(1, len(tree)):
+        mass = np.zeros((tree.sizes[k], len(near)))
+        np.add.at(mass, paths[:, k], near.T)
+        own = mass[paths[:, k], each]
+        mass[paths[:, k], each] = 0
+        here = (own > 0) & ~done
+        odds = np.log(mass.max(axis=0).clip(min=1e-300)) - np.log(own.clip(min=1e-300))
+        score, level = np.where(here, odds, score), np.where(here, k, level)
+        better = np.where(here, mass.argmax(axis=0), better)
+        done |= own > 0
+    return score, level, better
+
+
+def _remark(tree: Hierarchy, i: int, k: int, now: int, place: int, score: float) -> Remark:
+    label, here, there = tree.classes[0][i], tree.classes[k][now], tree.classes[k][place]
+    alone = f"; it is the only {tree.levels[0]} of its {tree.levels[1]}" if k > 1 else ""
+    reason = f"looks like {tree.levels[0]} classes under {there}, not like the others under {here}{alone}"
+    return Remark("misplaced", tree.levels[0], label, here, there, score, reason)
+
+
+# ---- two names for one -----------------------------------------------------------------------------------------------
+
+
+def _same_classes(opinions: Opinions, samples: Samples) -> list[Remark]:
+    """Pairs of siblings that judges who have not seen the labels cannot tell apart: right hardly more often than a coin."""
+    tree, wins, counts = samples.hierarchy, *_told_apart(opinions, samples)
+    parents = tree.parents[0] if len(tree) > 1 else np.zeros(tree.sizes[0], dtype=np.int64)
+    enough = np.flatnonzero(counts >= FEWEST)
+    found = []
+    for a in enough.tolist():
+        for b in enough[(enough > a) & (parents[enough] == parents[a])].tolist():
+            both = counts[a] + counts[b]
+            right = (wins[a, b] + wins[b, a]) / both
+            if right + 2 * np.sqrt(0.25 / both) < TOLD:
+                one, other = tree.classes[0][a], tree.classes[0][b]
+                reason = f"{one} and {other} are told apart in {100 * right:.0f} % of {both:.0f} samples, as by a coin"
+                found.append(Remark("same class", tree.levels[0], one, other, "", float(TOLD - right), reason))
+    return found
+
+
+def _told_apart(opinions: Opinions, samples: Samples) -> tuple[Floats, Floats]:
+    """(C_1, C_1) how many samples of each class score higher for it than for each other class, and how many it has."""
+    size, fine = samples.hierarchy.sizes[0], samples.labels[:, 0]
+    wins, counts = torch.zeros(size, size), np.bincount(fine[fine >= 0], minlength=size).astype(np.float64)
+    for rows, scores in opinions.chunks(np.flatnonzero(fine >= 0)):
+        own = torch.from_numpy(fine[rows])
+        wins.index_add_(0, own, (scores.gather(1, own.unsqueeze(1)) > scores).float())
+    return wins.double().numpy(), counts
+
+
+# ---- spellings -------------------------------------------------------------------------------------------------------
+
+
+def _spellings(tree: Hierarchy) -> list[Remark]:
+    """Names of one level that differ by case, blanks, hyphens or a single letter."""
+    found = []
+    for k in tree.top_down:
+        plain: dict[str, str] = {}
+        for name in tree.classes[k]:
+            key = "".join(c for c in name.casefold() if c.isalnum())
+            if key in plain:
+                reason = f"{plain[key]!r} and {name!r} differ only by case, blanks or hyphens"
+                found.append(Remark("spelling", tree.levels[k], name, plain[key], plain[key], 0.0, reason))
+            plain.setdefault(key, name)
+        found += [
+            Remark("spelling", tree.levels[k], b, a, "", 0.0, f"{a!r} and {b!r} differ by one letter")
+            for a, b in _one_letter(sorted(plain))
+        ]
+    return found
+
+
+LONG = 6  # shorter names that differ by a letter are often different words
+
+
+def _one_letter(names: list[str]) -> list[tuple[str, str]]:
+    """Pairs of long names without digits of which one becomes the other when one letter is changed, left out or put in."""
+    by_gap: dict[str, list[str]] = {}
+    for name in names:
+        if len(name) >= LONG and name.isalpha():
+            for i in range(len(name)):
+                by_gap.setdefault(f"{name[:i]}*{name[i + 1 :]}", []).append(name)
+            by_gap.setdefault(name, []).append(name)
+            for i in range(len(name)):
+                by_gap.setdefault(name[:i] + name[i + 1 :], []).append(name)
+    pairs = {(a, b) for group in by_gap.values() for a in group for b in group if a < b and _near(a, b)}
+    return sorted(pairs)
+
+
+def _near(a: str, b: str) -> bool:
+    if len(a) == len(b):
+        return sum(x != y for x, y in zip(a, b, strict=True)) == 1
+    short, long = sorted((a, b), key=len)
+    return len(long) - len(short) == 1 and any(long[:i] + long[i + 1 :] == short for i in range(len(long)))

@@ -1,0 +1,1 @@
+"""What to ask an annotator next: which sample, and at which level."""

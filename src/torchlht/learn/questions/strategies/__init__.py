@@ -1,0 +1,1 @@
+"""Ways to choose questions. Every file registers its own with `@strategy`."""
