@@ -57,11 +57,12 @@ class Thoughts:
 
     def levels(self, i: int) -> list[list[Thought]]:
         """For each level, coarse → fine, the most probable classes."""
-        found = []
+        found, along = [], dict(self.path(i))  # on the path no class is more probable than its parent
         for k in self.view.tree.top_down:
             pairs = zip(self.view.best[i, k].tolist(), self.view.shares[i, k].tolist(), strict=True)
             some = [Thought(int(self._nodes[k][j]), share) for j, share in pairs if j >= 0 and share >= LEAST]
-            found.append([one for one in some if one.node >= 0 and not self.taxonomy.stands_in(one.node)])
+            real = [one for one in some if one.node >= 0 and not self.taxonomy.stands_in(one.node)]
+            found.append([Thought(one.node, along.get(one.node, one.share)) for one in real])
         return found
 
 

@@ -182,7 +182,7 @@ function showHistory() {
 }
 
 function showProgress(said) {
-  if (said) about = { ...about, ...said };
+  if (said) about = { ...about, ...said, samples: about.samples }; // answers tell which samples they are about, not how many there are
   const all = about.samples, names = ["no label", ...about.levels];
   at("depths").replaceChildren(...about.depths.map((count, k) => make("span", { class: "depth" }, bar(count / all, `${names[k]} ${count.toLocaleString("en")}`))));
   const cost = about.median === null ? "" : `, ${(about.seconds / 60).toFixed(1)} min, ${about.median} s each`;
@@ -417,7 +417,7 @@ async function follow() {
     const said = await get(`/api/changes?since=${about.number}`);
     const others = said.number !== about.number;
     if (said.classes) await readTree();
-    showProgress({ ...said, samples: about.samples });
+    showProgress(said);
     if (others) {
       const now = new Map(said.samples.map((one) => [one.i, one]));
       const mine = !grid && list[here] && now.has(list[here].i); // an answer to what is on the screen must meet the conflict
