@@ -63,9 +63,11 @@ def commands(place: Path) -> list[Command]:
     by_steps = ["--epochs", "12", "--checkpoint-every", "2", "--val", "0.2", "--select", "best", "--ema", "0.9", *WORKERS]
     many = ["--methods", "flat,lht", "--mask", "0.5", "--seeds", "2", "--epochs", "5", "--jobs", "1"]
     small = ["--backbone", "small", "--epochs", "2", *WORKERS, "--checkpoint-every", "1", "--batch-size", "8"]
+    views = [*small, "--freeze-stages", "2", "--views", "3", "--augment", "strong", "--mask", "0.5", "--semi", "both"]
     return [
         Command("train on features", lambda out: ["train", str(features), "--out", str(out), *by_steps], resumed, run_files),
         Command("train on pictures", lambda out: ["train", str(pictures), "--out", str(out), *small], resumed, run_files),
+        Command("train on views", lambda out: ["train", str(pictures), "--out", str(out), *views], resumed, run_files),
         again("compare", lambda out: ["compare", str(features), "--out", str(out), *many], comparison_files, "compare.yaml"),
         again("data pack", lambda out: ["data", "pack", str(pictures), "--out", str(out), "--per-shard", "7"], all_files),
         again("export to torch", lambda out: ["export", str(done), "--out", f"{out}.pt2"], exported_file),
@@ -222,11 +224,17 @@ class Outcome:
     faults: int = 0
 
 
+def new_place(place: Path) -> Path:
+    """A directory for one trial, with a cache of its own, so that what fills it is killed too; returns where to write."""
+    place.mkdir()
+    os.environ["LHT_CACHE"] = str(place / "cache")
+    return place / "out"
+
+
 def trial(command: Command, place: Path, share: float, seconds: float, expected: dict[str, Any], told: Outcome) -> str:
     """Kill once, go on, compare; returns the fault, or nothing."""
     shutil.rmtree(place, ignore_errors=True)
-    out = place / "out"
-    place.mkdir()
+    out = new_place(place)
     log = place.with_suffix(".log")
     killed = kill_after(command.words(out), share * seconds, log)
     told.kills += killed
@@ -256,9 +264,9 @@ def kill_all(count: int, seed: int, place: Path, only: str = "") -> Iterator[tup
     shares = [count // len(known) + (i < count % len(known)) for i in range(len(known))]
     for command, turns in zip(known, shares, strict=True):
         told, faults = Outcome(), []
-        (place / "whole").mkdir()
-        seconds = quietly(command.words(place / "whole" / "out"))
-        expected = command.written(place / "whole" / "out")
+        out = new_place(place / "whole")
+        seconds = quietly(command.words(out))
+        expected = command.written(out)
         shutil.rmtree(place / "whole")
         while told.kills < turns:
             moment = chance.random()

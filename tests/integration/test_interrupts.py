@@ -66,9 +66,10 @@ def test_an_interrupt_stops_a_comparison_and_its_workers_at_once(data: Path, tmp
     assert not (tmp_path / "c" / ".lock").exists()
 
 
-def test_training_that_is_killed_is_resumed_to_the_same_bits():
+@pytest.mark.parametrize("what", ["train on features", "train on views"])
+def test_training_that_is_killed_is_resumed_to_the_same_bits(what: str):
     kills = Path(__file__).parents[2] / "benchmarks" / "kills.py"
-    words = [sys.executable, str(kills), "--kills", "3", "--only", "train on features"]
+    words = [sys.executable, str(kills), "--kills", "3", "--only", what]
     found = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     assert "No fault." in found.stdout, found.stdout + found.stderr
     assert found.returncode == 0
