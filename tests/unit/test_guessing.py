@@ -91,9 +91,15 @@ def naive(x, labels):
     for i, k in enumerate(deepest):
         found = posterior(z[i], labels[i], k, *fitted)
         best = max(found, key=found.get, default=None)
-        if k and found[best] > 0.5 and ((labels[:, 0] == best).any() or len(found) == 1):
+        if k and (len(found) == 1 or (found[best] > 0.5 and (labels[:, 0] == best).any() and fitting(z[i], found, *fitted))):
             guesses[i] = np.where(labels[i] >= 0, labels[i], PATHS[best])
     return *fitted, guesses
+
+
+def fitting(z, found, weights, biases):
+    """Whether the classes that the known label allows are more probable than all others."""
+    shares = np.exp(weights @ z + biases)
+    return shares[list(found)].sum() > 0.5 * shares.sum()
 
 
 def posterior(z, label, k, weights, biases):
@@ -130,6 +136,14 @@ def test_guesses_keep_what_is_known_and_stay_under_it():
     assert (found[-1] == -1).all()
     guessed = (labels[:, 0] < 0) & known & torch.from_numpy(fine != 6)
     assert (found[guessed, 0].numpy() == fine[guessed]).mean() > 0.85
+
+
+def test_nothing_is_guessed_where_the_known_label_looks_wrong():
+    x, labels, fine = samples(400)
+    coarse = np.flatnonzero((labels[:, 0] < 0).numpy() & (labels[:, 1] >= 0).numpy() & (fine < 2))[:10]
+    labels[coarse, 1:] = torch.from_numpy(PATHS[PATHS[:, 2] != PATHS[0, 2]][0, 1:])
+    found = Opinion.of(counted(x, labels), TREE).labels
+    assert (found[coarse, 0] == -1).float().mean() > 0.8
 
 
 def test_with_all_finest_labels_nothing_is_guessed():
