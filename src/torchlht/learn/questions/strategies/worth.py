@@ -35,7 +35,7 @@ from torchlht.learn.questions.strategy import CENT, Asked, Situation, lead, stra
 NEAREST = 30  # neighbours that an answer helps
 POWER = 2.0  # of the cosine
 FINER = 0.5  # how much of what a coarse answer rules out at finer levels counts; 1 asked for too many orders and families
-FEW = 3  # labels per finest class, before coarse answers are weighed against finest ones; 2 to 4 were tried
+FEW = 4  # labels per finest class, before coarse answers are weighed against finest ones; 3 was less in the end
 PART = 2048
 
 
