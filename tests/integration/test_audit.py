@@ -136,5 +136,7 @@ def test_the_page_opens_shows_names_as_they_are_and_has_two_looks(table: Path, t
     light = page.evaluate("getComputedStyle(document.body).color")
     page.locator("#theme").click()
     assert page.evaluate("getComputedStyle(document.body).color") != light
+    row = next(row for row in read_csv(tmp_path / "found/labels.csv") if "2-05" in row["sample"] and row["level"] == "species")
+    assert "family Gulls fits" not in row["reason"]
     assert errors == []
     page.close()
