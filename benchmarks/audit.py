@@ -2,6 +2,7 @@
 
 python benchmarks/audit.py labels birds.npz --draws 0 1 2 3 4 --out benchmarks/results/audit-labels.csv
 python benchmarks/audit.py tree birds.npz
+python benchmarks/audit.py train birds.npz --draws 0 1 2
 """
 
 from __future__ import annotations
@@ -182,9 +183,33 @@ def tree_main(args: argparse.Namespace) -> None:
         print(f"draw {draw}: {len(moved)} moved, {len(moved & set(first))} of them among the first 20")
 
 
+def train_main(args: argparse.Namespace) -> None:
+    """Accuracy on test samples after training on wrong species labels (no label is hidden), without and with `--audit auto`."""
+    import tempfile
+
+    import torchlht
+
+    whole = read_data(args.data)
+    train, tree = whole.index("train"), whole.hierarchy
+    names = {f"classes_{level}": np.array(classes) for level, classes in zip(tree.levels, tree.classes, strict=True)}
+    for draw in args.draws:
+        for share in (0.2, 0.0):
+            labels = whole.labels.copy()
+            labels[train] = plant(whole.select(train), share, draw)[0].labels
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "faulty.npz"
+                np.savez(file, x=whole.features, y=labels, train=whole.split == "train", levels=np.array(tree.levels), **names)
+                for audit in (None, "auto"):
+                    run = torchlht.train(
+                        str(file), out=Path(folder) / f"run-{audit}", seed=draw, audit=audit, quiet=True, workers=0, track=False
+                    )
+                    found = "  ".join(f"{level} {100 * run.accuracy[level]:.1f}" for level in reversed(tree.levels))
+                    print(f"draw {draw}, {share:.0%} wrong species, audit {audit}: {found}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("labels", "tree"))
+    parser.add_argument("what", choices=("labels", "tree", "train"))
     parser.add_argument("data")
     parser.add_argument("--draws", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument(
@@ -192,7 +217,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/audit-labels.csv"))
     args = parser.parse_args()
-    (labels_main if args.what == "labels" else tree_main)(args)
+    {"labels": labels_main, "tree": tree_main, "train": train_main}[args.what](args)
 
 
 if __name__ == "__main__":

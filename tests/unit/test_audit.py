@@ -14,11 +14,11 @@ from torchlht.data.samples import read_data
 from torchlht.files import read_csv
 from torchlht.learn.audit.applying import apply_audit
 from torchlht.learn.audit.auditing import examine
-from torchlht.learn.audit.believing import believed, doubted, doubted_before
+from torchlht.learn.audit.believing import Judged, believed, judge_labels, judged_before
 from torchlht.learn.audit.discriminant import choose_parts, form_opinions, learn, tree_means
 from torchlht.learn.audit.placing import _one_letter, misplaced
 from torchlht.learn.audit.twins import picture_twins, row_twins
-from torchlht.learn.audit.wrong import Slips, class_log_probs, doubts_of, fit_shares, given_probs
+from torchlht.learn.audit.wrong import Slips, _slip_weights, class_log_probs, doubts_of, fit_shares, given_probs
 
 TREE = Hierarchy.from_parents(
     [[0, 0, 0, 1, 1, 1], [0, 1]],
@@ -299,14 +299,52 @@ def test_nothing_to_compare_is_one_sentence(tmp_path, capsys, case, words):
 
 def test_labels_count_as_unknown_up_to_the_coarsest_that_is_wrong():
     samples, _ = birds(2)
-    wrong = np.zeros(samples.labels.shape)
+    wrong, better = np.zeros(samples.labels.shape), np.full(samples.labels.shape, -1)
     wrong[0], wrong[1, 0] = (0.9, 0.8, 0.1), 0.7
     wrong[2] = 0.4
-    found, lost = believed(samples, wrong)
+    found, other, fewer = believed(samples, Judged(wrong, better))
     assert found.labels[0].tolist() == [-1, -1, samples.labels[0, 2]]
     assert found.labels[1].tolist() == [-1, *samples.labels[1, 1:]]
     assert (found.labels[2:] == samples.labels[2:]).all()
-    assert lost == 2
+    assert (other, fewer) == (0, 2)
+
+
+def test_what_is_more_probable_takes_the_place_of_a_doubted_label_no_deeper_than_it_was():
+    samples, _ = birds(2)
+    labels = samples.labels.copy()
+    labels[0, 0] = -1  # a family only
+    samples = dataclasses.replace(samples, labels=labels)
+    wrong, better = np.zeros(labels.shape), np.full(labels.shape, -1)
+    wrong[[0, 1, 3]], wrong[2, 0] = 0.9, 0.9
+    better[[0, 2, 3, 4]] = TREE.path(5)
+    better[1, 2] = 1
+    found, other, fewer = believed(samples, Judged(wrong, better))
+    assert found.labels[0].tolist() == [-1, *TREE.path(5)[1:]]
+    assert found.labels[1].tolist() == [-1, -1, 1]
+    assert found.labels[2].tolist() == [-1, *labels[2, 1:]]  # its family is believed, and the suggestion is of another
+    assert found.labels[3].tolist() == list(TREE.path(5))
+    assert (found.labels[4:] == labels[4:]).all()  # not doubted
+    assert (other, fewer) == (3, 1)
+
+
+def test_a_label_may_be_right_or_have_slipped_and_each_class_is_weighed_by_that():
+    shares = np.array([[0.6, 0.1, 0.1, 0.2], [0.5, 0.2, 0.3, 0], [0.9, 0.1, 0, 0]])
+    family = np.array([[-1, *TREE.path(1)[1:]]])
+    weights = _slip_weights(family, None, TREE, shares)[0]
+    assert weights == pytest.approx([0.5] * 3 + [0.3] * 3)  # there is one other family, and it is of another order
+    assert _slip_weights(family, np.array([1]), TREE, shares)[0] == pytest.approx([0] * 3 + [0.3] * 3)
+
+
+def test_families_that_are_wrong_are_replaced_in_training():
+    samples, truth = birds(40, hidden=0.8)
+    rows = np.flatnonzero(samples.labels[:, 0] < 0)[::3]
+    labels = samples.labels.copy()
+    labels[rows, 1:] = 1 - labels[rows, 1:]
+    noisy = dataclasses.replace(samples, labels=labels)
+    found, other, _ = believed(noisy, judge_labels(noisy, noisy.features))
+    assert (found.labels[rows, 1] == truth[rows, 1]).mean() > 0.9
+    assert other <= 1.1 * len(rows)
+    assert ((found.labels[:, 0] >= 0) <= (labels[:, 0] >= 0)).all()
 
 
 def test_doubts_for_training_come_from_an_audit_or_are_found_at_once(tmp_path):
@@ -315,11 +353,12 @@ def test_doubts_for_training_come_from_an_audit_or_are_found_at_once(tmp_path):
     data = write_npz(tmp_path / "birds.npz", with_wrong(samples, rows))
     noisy = read_data(data)
     torchlht.audit(data, out=tmp_path / "a")
-    for wrong in (doubted(noisy, noisy.features), doubted_before(noisy, tmp_path / "a")):
+    for judged in (judge_labels(noisy, noisy.features), judged_before(noisy, tmp_path / "a")):
+        wrong = judged.wrong
         assert (wrong[rows, 0] > 0.5).all()
         assert (np.delete(wrong, rows, 0)[:, 0] > 0.5).mean() < 0.03
     with pytest.raises(DataError, match="not the data of the audit"):
-        doubted_before(dataclasses.replace(noisy, features=noisy.features + 1), tmp_path / "a")
+        judged_before(dataclasses.replace(noisy, features=noisy.features + 1), tmp_path / "a")
 
 
 def test_train_with_audit_learns_from_what_is_believed(tmp_path):

@@ -87,13 +87,20 @@ def naive(x, labels):
     for i, k in enumerate(deepest):
         for c, share in posterior(z[i], labels[i], k, *fitted).items():
             second[0, c][i] = share
-    fitted, guesses = naive_fit(z, second), labels.copy()
+    fitted, guesses, fits = naive_fit(z, second), labels.copy(), []
     for i, k in enumerate(deepest):
         found = posterior(z[i], labels[i], k, *fitted)
+        fits += [fitting(z[i], found, *fitted)] if k else []
         best = max(found, key=found.get, default=None)
-        if k and found[best] > 0.5 and ((labels[:, 0] == best).any() or len(found) == 1):
+        if k and (len(found) == 1 or (found[best] > 0.5 and (labels[:, 0] == best).any() and fits[-1])):
             guesses[i] = np.where(labels[i] >= 0, labels[i], PATHS[best])
-    return *fitted, guesses
+    return *fitted, guesses if np.mean(fits) >= 0.9 else labels
+
+
+def fitting(z, found, weights, biases):
+    """Whether the classes that the known label allows are more probable than all others."""
+    shares = np.exp(weights @ z + biases)
+    return shares[list(found)].sum() > 0.5 * shares.sum()
 
 
 def posterior(z, label, k, weights, biases):
@@ -130,6 +137,17 @@ def test_guesses_keep_what_is_known_and_stay_under_it():
     assert (found[-1] == -1).all()
     guessed = (labels[:, 0] < 0) & known & torch.from_numpy(fine != 6)
     assert (found[guessed, 0].numpy() == fine[guessed]).mean() > 0.85
+
+
+@pytest.mark.parametrize("wrong", [5, 50])
+def test_nothing_is_guessed_where_the_known_label_looks_wrong_or_at_all_if_many_do(wrong):
+    x, labels, fine = samples(400, apart=6.0)
+    coarse = np.flatnonzero((labels[:, 0] < 0).numpy() & (labels[:, 1] >= 0).numpy())
+    other = coarse[:: len(coarse) // wrong][:wrong]
+    labels[other, 1:] = torch.from_numpy(PATHS[(fine[other] + 4) % 8, 1:])
+    guessed = (Opinion.of(counted(x, labels), TREE).labels[:, 0] >= 0).numpy() & (labels[:, 0] < 0).numpy()
+    assert guessed[other].mean() < 0.5
+    assert guessed[np.setdiff1d(coarse, other)].any() == (wrong == 5)
 
 
 def test_with_all_finest_labels_nothing_is_guessed():

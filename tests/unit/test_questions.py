@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import sys
@@ -306,6 +307,19 @@ def test_prices_and_targets_decide_which_levels_ours_asks() -> None:
     orders, species = np.eye(3)[2], np.eye(3)[0]
     assert levels(species, species=1, family=1, order=1) == {0}  # nothing is cheaper, and species say most
     assert levels(orders, 1, species=1, family=0.2, order=0.05) == {2}  # orders are cheap, and enough
+
+
+def test_for_the_finest_level_alone_ours_begins_with_typical_samples_until_each_class_has_a_few_labels() -> None:
+    now = situation(target=np.eye(3)[0], budget=30)
+    now = dataclasses.replace(now, probs=even_probs(now.labels, TREE))  # families are in doubt, too
+    missing = worth.FEW * 6 - int((now.labels[:, 0] >= 0).sum())
+    first = choose("typical", dataclasses.replace(now, budget=missing))
+    found = choose("ours", now)
+    assert 0 < missing < 30
+    assert [(q.sample, q.level) for q in found[:missing]] == [(q.sample, 0) for q in first]
+    assert {1, 2} & {q.level for q in found[missing:]}  # then coarse answers are weighed, too
+    assert sum(q.cost for q in found) <= 30 + 1e-6
+    assert len({(q.sample, q.level) for q in found}) == len(found)
 
 
 def test_covering_looks_at_what_has_no_label_near() -> None:

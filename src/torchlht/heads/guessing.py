@@ -3,7 +3,9 @@
 The linear discriminant of `starting.py` says how probable each finest class under a sample's deepest known label is. Shared out
 among them that way, samples without a finest label count in the means and the covariance, too, and the discriminant is fitted
 once more. What it then finds more probable than all other possible classes together is a guess that a method can learn from as
-from a label. A class that no sample is labelled with is not guessed, unless it is an only child.
+from a label. A class that no sample is labelled with is not guessed, unless it is an only child. Nor is anything guessed for a
+sample that looks as if its known label were wrong: all classes under it together must be more probable than the others. If many
+do, what is known cannot be relied on, and there are no guesses at all.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 RIDGE = 0.3  # times the mean variance, added to the covariance of standardised features; chosen in benchmarks/peers.md
 SURE = 0.5  # a guess is more probable than this
+FITS = 0.5  # and so is the known label, without which there is no guess
+MANY = 0.1  # share of samples whose known label does not fit, above which nothing is guessed; benchmarks/peers.md
 
 Look = Callable[[Tensor], Tensor]  # positions of samples to their features
 Groups = list[tuple[Tensor, Tensor]]
@@ -70,12 +74,16 @@ def guessed(labels: Tensor, look: Look, groups: Groups, can_be: Tensor, hierarch
     """(N, K) labels with guesses where they are unknown. `can_be` says which finest classes are labelled, `fitted` as above."""
     found = labels.clone()
     paths = torch.stack([torch.from_numpy(hierarchy.ancestors(k).copy()) for k in range(len(hierarchy))], dim=1)
+    everything, misfits = torch.arange(hierarchy.sizes[0]), 0
     for rows, leaves in groups:
-        sure, best = probable(look(rows), leaves, *fitted).max(dim=1)
-        taken = (sure > SURE) & (can_be[leaves[best]] | (len(leaves) == 1))
+        x = look(rows)
+        sure, best = probable(x, leaves, *fitted).max(dim=1)
+        fits = probable(x, everything, *fitted)[:, leaves].sum(dim=1) > FITS
+        misfits += int((~fits).sum())
+        taken = (sure > SURE) & fits & can_be[leaves[best]] | (len(leaves) == 1)
         rows, path = rows[taken], paths[leaves[best[taken]]]
         found[rows] = torch.where(labels[rows] >= 0, labels[rows], path)
-    return found
+    return labels if misfits > MANY * sum(len(rows) for rows, _ in groups) else found
 
 
 @dataclass(frozen=True)

@@ -280,8 +280,8 @@ class TrainArgs(RunArgs, DataArgs):
     method: Annotated[str, Door(check_method)] = "lht"
     """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` shows the options of one."""
     audit: str | None = None
-    """Do not learn from labels that are probably wrong: `auto` looks for them first, or DIR is what lht audit has written. They
-    count as unknown, up to the coarsest level that is wrong."""
+    """Do not learn from labels that are probably wrong: `auto` looks for them first, or DIR is what lht audit has written. What
+    is more probable than not takes their place, no deeper than they were; without such a class they count as unknown."""
     test: bool = True
     """Measure the result on the test samples."""
     track: bool = True

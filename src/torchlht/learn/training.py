@@ -269,8 +269,8 @@ def prepare(args: TrainArgs) -> Prepared:
 
 
 def doubting(machine: Machine, args: TrainArgs, prepared: Prepared, model: Model) -> Prepared:
-    """The data without the labels that are probably wrong; every process finds the same."""
-    from torchlht.learn.audit.believing import believed, doubted, doubted_before
+    """The data with other labels where they are probably wrong; every process finds the same."""
+    from torchlht.learn.audit.believing import believed, judge_labels, judged_before
 
     samples = prepared.samples
     if args.audit == "auto":
@@ -279,11 +279,11 @@ def doubting(machine: Machine, args: TrainArgs, prepared: Prepared, model: Model
             raise ConfigError("`audit=auto` compares features: take a pretrained backbone, or pass what lht audit has written")
         x = compute_features(machine, args, samples, model, args.workers or 0) if x is None else x
         model.backbone.requires_grad_(not args.freeze)
-        wrong = doubted(samples, x, seed=args.seed)
+        judged = judge_labels(samples, x, seed=args.seed)
     else:
-        wrong = doubted_before(samples, Path(str(args.audit)))
-    samples, lost = believed(samples, wrong)
-    said = f"audit   labels of {lost:,} training samples are probably wrong and count as unknown there"
+        judged = judged_before(samples, Path(str(args.audit)))
+    samples, other, fewer = believed(samples, judged)
+    said = f"audit   labels of {other + fewer:,} training samples are probably wrong: {other:,} get others, {fewer:,} lose some"
     console.note(said, quiet=args.quiet or not machine.is_global_zero)
     return dataclasses.replace(prepared, samples=samples)
 

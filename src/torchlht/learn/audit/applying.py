@@ -15,6 +15,7 @@ from torchlht.data.samples import Ints, Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.files import csv_text, replacing, write_text
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.audit.believing import path_to
 from torchlht.learn.audit.kept import LABELS, Row, read_audit, read_rows, reread
 
 JOURNAL = "journal.csv"
@@ -87,14 +88,10 @@ def corrected(samples: Samples, rows: list[Row], least: float, where: str) -> tu
 
 def _suggested(tree: Hierarchy, label: Ints, level: int, row: Row, where: str) -> Ints:
     """A sample's label after a row: the suggestion and its ancestors; without one, what is above the wrong level."""
-    new = np.full_like(label, -1)
     if row.suggested:
         at = _level(tree, row.suggested_level or row.level, where)
-        number = tree.index(at, row.suggested)
-        new[at:] = [tree.ancestors(k, of=at)[number] for k in range(at, len(tree))]
-    else:
-        new[level + 1 :] = label[level + 1 :]
-    return new
+        return path_to(tree, at, tree.index(at, row.suggested))
+    return np.where(np.arange(len(tree)) > level, label, -1)
 
 
 def _level(tree: Hierarchy, name: str, where: str) -> int:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torchlht.console import plural
 from torchlht.data.samples import Ints, Samples
 from torchlht.files import csv_text, write_json, write_text
-from torchlht.learn.audit.believing import check_enough
+from torchlht.learn.audit.believing import DOUBTED, check_enough
 from torchlht.learn.audit.discriminant import Opinions, form_opinions
 from torchlht.learn.audit.kept import COLUMNS, LABELS, RECORD, TREE, TWINS, KeptAudit, KeptCount, Row, labels_digest
 from torchlht.learn.audit.placing import Remark, find_remarks
@@ -135,7 +135,8 @@ def _rows(samples: Samples, doubts: Doubts, found: Suggestions, chosen: Ints, le
 
 def _reason(samples: Samples, doubts: Doubts, i: int, k: int, level: int, label: int, sure: float, near: Ints) -> str:
     tree, own = samples.hierarchy, samples.labels[i]
-    above = f"{tree.levels[k + 1]} {tree.classes[k + 1][own[k + 1]]} fits; " if k + 1 < len(tree) and own[k + 1] >= 0 else ""
+    fits = k + 1 < len(tree) and own[k + 1] >= 0 and doubts.wrong[i, k + 1] < DOUBTED
+    above = f"{tree.levels[k + 1]} {tree.classes[k + 1][own[k + 1]]} fits; " if fits else ""
     same = int((samples.labels[near, k] == own[k]).sum())
     known = int((samples.labels[near, k] >= 0).sum())
     told = f"{same} of its {known} nearest have its {tree.levels[k]}" if known else "no neighbour is labelled"

@@ -292,31 +292,41 @@ class Suggestions:
 SURE = 0.5
 
 
-def suggest(opinions: Opinions, labels: Ints, doubts: Doubts, rows: Ints) -> Suggestions:
-    """What the labels of some samples should be, if they are wrong at the level that is named; as deep as it is sure."""
+def suggest(opinions: Opinions, labels: Ints, doubts: Doubts, rows: Ints, *, if_wrong: bool = True) -> Suggestions:
+    """What the labels of some samples should be, as deep as it is sure.
+
+    Args:
+        opinions: what judges think.
+        labels: (N, K) of all samples.
+        doubts: what is thought of them.
+        rows: the samples.
+        if_wrong: take it that the label is wrong at the level that is named; else it may be right, too.
+    """
     tree, sharp = opinions.tree, torch.tensor(doubts.slips.sharpness)
     level, label, sure = np.full(len(rows), -1), np.full(len(rows), -1), np.zeros(len(rows))
     place = {int(row): i for i, row in enumerate(rows)}
     for here, scores in opinions.chunks(rows):
         belief = class_log_probs(scores, tree, sharp).double().exp()
-        belief = belief * torch.from_numpy(_slip_weights(labels[here], doubts.level[here], tree, doubts.slips.shares))
+        named = doubts.level[here] if if_wrong else None
+        belief = belief * torch.from_numpy(_slip_weights(labels[here], named, tree, doubts.slips.shares))
         belief = belief / belief.sum(dim=1, keepdim=True).clamp(min=1e-30)
         at = [place[int(row)] for row in here]
         level[at], label[at], sure[at] = _rolled_up(belief, tree)
     return Suggestions(level, label, sure)
 
 
-def _slip_weights(labels: Ints, named: Ints, tree: Hierarchy, shares: Floats) -> Floats:
-    """(B, C_1) how probable it is that a sample of each finest class is given this label; 0 for what the label says."""
+def _slip_weights(labels: Ints, named: Ints | None, tree: Hierarchy, shares: Floats) -> Floats:
+    """(B, C_1) how probable it is that a sample of each finest class is given this label; 0 under what is named as wrong."""
     found, deepest, depth = np.zeros((len(labels), tree.sizes[0])), deepest_known(labels), len(tree)
-    for i, (d, j) in enumerate(zip(deepest.tolist(), named.tolist(), strict=True)):
+    for i, d in enumerate(deepest.tolist()):
         if d == depth:
             continue
         for h in range(1, depth - d + 1):
             weight = shares[d, h] / max(int(_others(tree, d, h)[labels[i, d]]), 1)
             inside = tree.ancestors(d + h) == labels[i, d + h] if d + h < depth else np.ones(tree.sizes[0], dtype=bool)
             found[i] += weight * inside
-        found[i, tree.ancestors(j) == labels[i, j]] = 0
+        j = d if named is None else int(named[i])
+        found[i, tree.ancestors(j) == labels[i, j]] = shares[d, 0] if named is None else 0
     return found
 
 

@@ -11,24 +11,31 @@ coarser class makes up: the rest is which child it is, and part of it the opinio
 near i as far as they are believed to be of the same class as i. The next question is that of the largest worth over its price;
 then what its answer is expected to settle is taken off every u, so that a batch does not ask the same thing twice. An annotator
 who cannot tell answers at a coarser level with some probability, and the worth is the mean over what may be answered.
+
+If the finest level is all that counts, coarse answers pay late: they narrow a sample down to classes that the opinion cannot
+tell apart before it has a few labels of each, and its doubts are no good guide until then. So the first questions are those of
+`typical`, up to `FEW` labels per class, and the worth decides from there on.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.samples import Ints
 from torchlht.learn.questions.prices import Floats
+from torchlht.learn.questions.strategies.spread import typical
 from torchlht.learn.questions.strategy import CENT, Asked, Situation, lead, strategy
 
 NEAREST = 30  # neighbours that an answer helps
 POWER = 2.0  # of the cosine
 FINER = 0.5  # how much of what a coarse answer rules out at finer levels counts; 1 asked for too many orders and families
+FEW = 4  # labels per finest class, before coarse answers are weighed against finest ones; 3 was less in the end
 PART = 2048
 
 
@@ -145,6 +152,10 @@ def ours(now: Situation) -> Iterator[Asked]:
     """Greedy and lazy: worth only falls as answers come in, so most of it need not be computed again."""
     worth, levels = Worth(now, tied(now)), np.flatnonzero(np.isfinite(now.prices.cost)).tolist()
     deepest, left = np.full(len(now), len(now.hierarchy)), now.budget + CENT
+    for asked in first_ones(now):
+        yield asked
+        deepest[asked.sample], left = asked.level, left - now.prices.cost[asked.level]
+        worth.expect(asked.sample, asked.level)
     first = -worth.of_all() / now.prices.cost
     waiting = [(first[i, k], now.keys[i], i, k) for k in levels for i in np.flatnonzero(now.open[:, k]).tolist()]
     heapq.heapify(waiting)
@@ -160,6 +171,17 @@ def ours(now: Situation) -> Iterator[Asked]:
         yield Asked(i, k, reason(worth, i, k, value))
         deepest[i], left = k, left - now.prices.cost[k]
         worth.expect(i, k)
+
+
+def first_ones(now: Situation) -> Iterator[Asked]:
+    """Typical samples, until there is money no more or there are `FEW` labels per class, if only the finest level counts."""
+    level = now.prices.finest
+    if now.target is None or now.target[level] < 1:
+        return
+    price, missing = float(now.prices.cost[level]), FEW * now.hierarchy.sizes[level] - int((now.labels[:, level] >= 0).sum())
+    count = min(missing, int((now.budget + CENT) / price))
+    if count > 0:
+        yield from itertools.islice(typical(replace(now, budget=count * price)), count)
 
 
 def reason(worth: Worth, i: int, k: int, value: float) -> str:
