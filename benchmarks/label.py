@@ -337,12 +337,15 @@ def answer_on(server: Server, name: str, acknowledged: list[tuple[int, tuple[str
 # ---- the loop ----------------------------------------------------------------------------------------------------------
 
 
-ORDERS = ("next", "random", "file order")
+ORDERS = ("next", "next: typical", "random", "file order")
 LEVELS = ("species", "family", "order")
+COLUMNS = ("seed", "queue", "answers", *LEVELS)
 
 
-def measure_loop(features: Path, figure: Path | None, table: Path, answers: int, batch: int, unable: float, seeds: int) -> None:
-    """Accuracy on the test part against answers given, for three orders of asking."""
+def measure_loop(
+    features: Path, table: Path, orders: Sequence[str], answers: int, batch: int, unable: float, seeds: int
+) -> None:
+    """Accuracy on the test part against answers given, for some orders of asking: lines of a table."""
     import torch
 
     from torchlht.data.samples import hashed, read_data
@@ -360,28 +363,30 @@ def measure_loop(features: Path, figure: Path | None, table: Path, answers: int,
         cannot = np.array([hashed(seed, "cannot", key) < unable * 2**64 for key in samples.keys])
         told = np.where(cannot[:, None] & (np.arange(len(tree)) == 0), -1, samples.labels)
         shuffled = np.random.default_rng(seed).permutation(train)
-        asking = Asking(cannot_tell={tree.levels[0]: unable}, seed=seed)
-        for name in ORDERS:
+        for name in orders:
+            strategy = name.partition(": ")[2] or "ours"
+            asking = Asking(cannot_tell={tree.levels[0]: unable}, strategy=strategy, seed=seed)
             labels, opinion = np.full_like(samples.labels, -1), None
             for n in range(batch, answers + 1, batch):
                 done = (labels >= 0).any(axis=1)
-                if name == "next":
+                if name.startswith("next"):
                     asked = next_questions(material, labels, done, tree, asking, opinion).rows[:batch]
                 else:
                     order = shuffled if name == "random" else train
                     asked = order[~done[order]][:batch]
                 labels[asked] = told[asked]
-                if name != "next" and n % (2 * batch) and n != batch:
+                if not name.startswith("next") and n % (2 * batch) and n != batch:
                     continue
                 mind, opinion = learned(material, labels, (labels >= 0).any(axis=1), tree, seed)
                 rows.append((seed, name, n, accuracies(mind, material.x, samples.labels, test)))
                 print(*rows[-1], file=sys.stderr, flush=True)
     text = "".join(f"{seed},{name},{n},{','.join(f'{s:.4f}' for s in shares)}\n" for seed, name, n, shares in rows)
-    table.write_text("seed,queue,answers,species,family,order\n" + text)
-    tell_loop(table, figure, int(test.sum()))
+    head = "" if table.is_file() and table.stat().st_size else f"{','.join(COLUMNS)}\n"
+    with table.open("a") as file:
+        file.write(head + text)
 
 
-def tell_loop(table: Path, figure: Path | None, tested: int) -> None:
+def tell_loop(table: Path, figure: Path | None, tested: int = 5794) -> None:
     """The table of the page, and its figure, from the file of all figures."""
     import csv
 
@@ -410,7 +415,7 @@ def draw(curves: dict[str, dict[int, list[list[float]]]], path: Path, tested: in
 
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.1), dpi=110, layout="constrained")
     for k, axis in enumerate(axes):
-        for (name, curve), style in zip(curves.items(), ("o-", "s--", "^:"), strict=True):
+        for (name, curve), style in zip(curves.items(), ("o-", "d-.", "s--", "^:"), strict=True):
             at, found = sorted(curve), [np.array(curve[n])[:, k] for n in sorted(curve)]
             line = axis.plot(at, [one.mean() for one in found], style, ms=3.5, label=name)[0]
             axis.fill_between(at, [o.min() for o in found], [o.max() for o in found], color=line.get_color(), alpha=0.15, lw=0)
@@ -429,6 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--answers", type=int, default=1200)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--orders", default=",".join(ORDERS), help="of the loop; without data, only the table is told")
     parser.add_argument("--table", type=Path, default=Path(__file__).parent / "results/label_loop.csv")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=3)
@@ -440,7 +446,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif args.what == "kills":
         measure_kills(args.kills, args.seed)
     else:
-        measure_loop(args.features, args.figure, args.table, args.answers, args.batch, 0.15, args.seeds)
+        if args.features is not None:
+            measure_loop(args.features, args.table, args.orders.split(","), args.answers, args.batch, 0.15, args.seeds)
+        tell_loop(args.table, args.figure)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,9 @@ def test_medium_scale_trains_on_a_subset_and_on_all_and_goes_on(archive: Path, t
         monkeypatch.setitem(MEDIUM, name, value)
     options = {"scale": "medium", "backbone": "small"}
     out = reproduce(quick("cub-main", archive, tmp_path / "out", parts="subset-R-90", **options))
-    assert len(list((cache_dir() / "views").iterdir())) == 3, "runs share them: two views, and the test samples as answers see them"
+    assert len(list((cache_dir() / "views").iterdir())) == 3, (
+        "runs share them: two views, and the test samples as answers see them"
+    )
     text = (out / "table.md").read_text()
     assert "--scale medium --parts subset-R-90" in text
     assert re.search(r"- subset-R-90: 90% masked, species: .* \(± in points, from 59 test samples alone", text)

@@ -36,7 +36,7 @@ def data(tmp_path: Path) -> Path:
     x = (np.eye(4)[leaf].repeat(2, axis=1) * 3 + rng.normal(size=(120, 8))).astype(np.float32)
     y = np.stack([leaf, leaf // 2, leaf * 0], axis=1)
     y[np.arange(120) % 5 > 0] = -1
-    names = {"levels": np.array(TREE.levels), "classes_species": np.array(TREE.classes[0])}
+    names = {"levels": np.array(TREE.levels), "classes_species": np.array(["Ivory", "Silver", "Puffin", "Auk"])}
     np.savez(tmp_path / "f.npz", x=x, y=y, train=np.arange(120) < 100, **names)
     return tmp_path / "f.npz"
 
@@ -184,9 +184,9 @@ def test_classes_have_other_names(data: Path, tmp_path: Path) -> None:
     from torchlht.serve.label.serving import Wishes, desk_for
 
     names = tmp_path / "names.csv"
-    names.write_text(f"name,synonym\n{TREE.classes[0][1]},Herring Gull\n{TREE.classes[0][1]},Silbermöwe\n")
+    names.write_text("name,synonym\nSilver,Herring Gull\nSilver,Silbermöwe\n")
     with desk_for(Source(str(data)), Wishes(synonyms=names)) as desk:
-        node = desk.state.taxonomy.named(TREE.classes[0][1])[0]
+        node = desk.state.taxonomy.named("Silver")[0]
         assert desk.tree()["synonyms"] == [[node, "Herring Gull"], [node, "Silbermöwe"]]
     names.write_text("name,synonym\nnobody,x\n")
     with (
