@@ -337,67 +337,89 @@ def answer_on(server: Server, name: str, acknowledged: list[tuple[int, tuple[str
 # ---- the loop ----------------------------------------------------------------------------------------------------------
 
 
-def measure_loop(features: Path, figure: Path | None, answers: int, batch: int, unable: float, seed: int) -> None:
-    """Species accuracy on the test part against answers given, for three orders of asking."""
+ORDERS = ("next", "next: typical", "random", "file order")
+LEVELS = ("species", "family", "order")
+COLUMNS = ("seed", "queue", "answers", *LEVELS)
+
+
+def measure_loop(
+    features: Path, table: Path, orders: Sequence[str], answers: int, batch: int, unable: float, seeds: int
+) -> None:
+    """Accuracy on the test part against answers given, for some orders of asking: lines of a table."""
     import torch
 
     from torchlht.data.samples import hashed, read_data
-    from torchlht.serve.label.asking import next_order
-    from torchlht.serve.label.learning import Material, accuracies, fitted, look, reduced
+    from torchlht.serve.label.asking import next_questions
+    from torchlht.serve.label.costs import Asking
+    from torchlht.serve.label.learning import Material, accuracies, learned
 
     torch.set_num_threads(1)
     samples = read_data(features)
     assert samples.features is not None
     train, test, tree = samples.index("train"), samples.split == "test", samples.hierarchy
-    material = Material(
-        train,
-        samples.features[train],
-        tuple(samples.keys[i] for i in train),
-        samples.split[train],
-        None,
-        reduced(samples.features[train]),
-    )
-    cannot = np.array([hashed(seed, "cannot", key) < unable * 2**64 for key in samples.keys])
-    told = np.where(cannot[:, None] & (np.arange(len(tree)) == 0), -1, samples.labels)
-    shuffled = np.random.default_rng(seed).permutation(train)
-    curves: dict[str, list[tuple[int, tuple[float, ...]]]] = {}
-    for name in ("next", "random", "file order"):
-        labels, view, curves[name] = np.full_like(samples.labels, -1), None, []
-        for n in range(batch, answers + 1, batch):
-            order = next_order(material, view) if name == "next" else shuffled if name == "random" else train
-            asked = order[(labels[order] < 0).all(axis=1)][:batch]
-            labels[asked] = told[asked]
-            if name != "next" and n % (4 * batch) and n != batch:
-                continue
-            model = fitted(samples.features, labels, (labels >= 0).any(axis=1), tree, seed)
-            if name == "next":
-                view = look(material, model, None, labels[train], len(samples))
-            curves[name].append((n, accuracies(model, samples.features, samples.labels, test)))
-            print(name, n, [round(share, 3) for share in curves[name][-1][1]], file=sys.stderr, flush=True)
-    print(
-        "| answers | " + " | ".join(f"{name}: species, family, order" for name in curves) + " |\n|---|" + "---|" * len(curves)
-    )
-    shown = {name: dict(curve) for name, curve in curves.items()}
-    for n in sorted(set.intersection(*(set(curve) for curve in shown.values()))):
-        print(
-            f"| {n:,} | " + " | ".join(", ".join(f"{100 * share:.1f}" for share in curve[n]) for curve in shown.values()) + " |"
-        )
+    material = Material(np.arange(len(samples)), samples.features, samples.keys, samples.split)
+    rows: list[tuple[int, str, int, tuple[float, ...]]] = []
+    for seed in range(seeds):
+        cannot = np.array([hashed(seed, "cannot", key) < unable * 2**64 for key in samples.keys])
+        told = np.where(cannot[:, None] & (np.arange(len(tree)) == 0), -1, samples.labels)
+        shuffled = np.random.default_rng(seed).permutation(train)
+        for name in orders:
+            strategy = name.partition(": ")[2] or "ours"
+            asking = Asking(cannot_tell={tree.levels[0]: unable}, strategy=strategy, seed=seed)
+            labels, opinion = np.full_like(samples.labels, -1), None
+            for n in range(batch, answers + 1, batch):
+                done = (labels >= 0).any(axis=1)
+                if name.startswith("next"):
+                    asked = next_questions(material, labels, done, tree, asking, opinion).rows[:batch]
+                else:
+                    order = shuffled if name == "random" else train
+                    asked = order[~done[order]][:batch]
+                labels[asked] = told[asked]
+                if not name.startswith("next") and n % (2 * batch) and n != batch:
+                    continue
+                mind, opinion = learned(material, labels, (labels >= 0).any(axis=1), tree, seed)
+                rows.append((seed, name, n, accuracies(mind, material.x, samples.labels, test)))
+                print(*rows[-1], file=sys.stderr, flush=True)
+    text = "".join(f"{seed},{name},{n},{','.join(f'{s:.4f}' for s in shares)}\n" for seed, name, n, shares in rows)
+    head = "" if table.is_file() and table.stat().st_size else f"{','.join(COLUMNS)}\n"
+    with table.open("a") as file:
+        file.write(head + text)
+
+
+def tell_loop(table: Path, figure: Path | None, tested: int = 5794) -> None:
+    """The table of the page, and its figure, from the file of all figures."""
+    import csv
+
+    curves: dict[str, dict[int, list[list[float]]]] = {name: {} for name in ORDERS}
+    for one in csv.DictReader(table.open()):
+        curves[one["queue"]].setdefault(int(one["answers"]), []).append([100 * float(one[level]) for level in LEVELS])
+    row("answers", [f"{name}: {', '.join(LEVELS)}" for name in ORDERS])
+    print("|---|" + "---|" * len(ORDERS))
+    for n in sorted(set.intersection(*(set(curve) for curve in curves.values()))):
+        cells = []
+        for name in ORDERS:
+            found = np.array(curves[name][n])
+            spread = f" ± {found[:, 0].std(ddof=1):.1f}" if len(found) > 1 else ""
+            cells.append(f"{found[:, 0].mean():.1f}{spread}, {found[:, 1].mean():.1f}, {found[:, 2].mean():.1f}")
+        row(f"{n:,}", cells)
     if figure is not None:
-        draw(curves, figure, int(test.sum()))
+        draw(curves, figure, tested)
 
 
-def draw(curves: dict[str, list[tuple[int, tuple[float, ...]]]], path: Path, tested: int) -> None:
-    """The figure of the loop."""
+def draw(curves: dict[str, dict[int, list[list[float]]]], path: Path, tested: int) -> None:
+    """The figure of the loop: means, and the range over seeds."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.1), dpi=110, layout="constrained")
-    for k, (level, axis) in enumerate(zip(("species", "family"), axes, strict=True)):
-        for (name, curve), style in zip(curves.items(), ("o-", "s--", "^:"), strict=True):
-            axis.plot([n for n, _ in curve], [100 * share[k] for _, share in curve], style, ms=3.5, label=name)
-        axis.set(title=f"{level}, % right of {tested:,} test birds", xlabel="answers given", ylim=(0, None))
+    for k, axis in enumerate(axes):
+        for (name, curve), style in zip(curves.items(), ("o-", "d-.", "s--", "^:"), strict=True):
+            at, found = sorted(curve), [np.array(curve[n])[:, k] for n in sorted(curve)]
+            line = axis.plot(at, [one.mean() for one in found], style, ms=3.5, label=name)[0]
+            axis.fill_between(at, [o.min() for o in found], [o.max() for o in found], color=line.get_color(), alpha=0.15, lw=0)
+        axis.set(title=f"{LEVELS[k]}, % right of {tested:,} test birds", xlabel="answers given", ylim=(0, None))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].legend(frameon=False)
@@ -409,10 +431,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=["search", "speed", "kills", "loop"])
     parser.add_argument("features", nargs="?", type=Path)
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--answers", type=int, default=1600)
+    parser.add_argument("--answers", type=int, default=1200)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--orders", default=",".join(ORDERS), help="of the loop; without data, only the table is told")
+    parser.add_argument("--table", type=Path, default=Path(__file__).parent / "results/label_loop.csv")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args(arguments)
     if args.what == "search":
         measure_search()
@@ -421,7 +446,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif args.what == "kills":
         measure_kills(args.kills, args.seed)
     else:
-        measure_loop(args.features, args.figure, args.answers, args.batch, 0.15, args.seed)
+        if args.features is not None:
+            measure_loop(args.features, args.table, args.orders.split(","), args.answers, args.batch, 0.15, args.seeds)
+        tell_loop(args.table, args.figure)
 
 
 if __name__ == "__main__":

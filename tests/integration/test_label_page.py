@@ -63,8 +63,11 @@ def address(data: Path) -> Iterator[str]:
     """A running server's address, with its token."""
     if BROWSER is None:
         pytest.skip("no browser to open the page in: install the Debian package chromium")
+    names = data.parent / "names.csv"
+    names.write_text("name,synonym\nHerring Gull,Larus argentatus\n")
     environment = os.environ | {"LHT_CACHE": str(data.parent / "cache")}
     words = ["label", str(data), "--no-browser", "--backbone", "small", "--train-every", "0", "--blind", "0"]
+    words += ["--cost", "species=1,family=0.2", "--synonyms", str(names)]
     with subprocess.Popen(
         [sys.executable, "-m", "torchlht", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as server:
@@ -121,9 +124,9 @@ class Tab:
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 
-    def until(self, script: str) -> None:
-        """Wait until a script says so. Playwright's own way needs eval, which the page forbids."""
-        for _ in range(1200):
+    def until(self, script: str, patience: int = 60) -> None:
+        """Wait until a script says so, for some seconds. Playwright's own way needs eval, which the page forbids."""
+        for _ in range(20 * patience):
             if self.page.evaluate(script):
                 return
             self.page.wait_for_timeout(50)
@@ -140,7 +143,7 @@ def species_of(tab: Tab) -> str:
     return next(name for name in SPECIES if name.strip("<>b/").replace("</b>", "").strip("<") in file or file in name)
 
 
-LETTERS = {"Ivory Gull": "ivg", "Herring Gull": "heg", "Atlantic Puffin": "apu", "Razorbill": "raz", "<b>Tern</b>": "btern"}
+LETTERS = {"Ivory Gull": "ivg", "Herring Gull": "laar", "Atlantic Puffin": "apu", "Razorbill": "raz", "<b>Tern</b>": "btern"}
 
 
 def test_a_session_by_keyboard(data: Path, address: str, browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,15 +216,18 @@ def test_a_session_by_keyboard(data: Path, address: str, browser: Any, monkeypat
     assert (answers(data)[-1].by, answers(data)[-1].path[-1]) == ("ben", "Ivory Gull")
     assert other.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
-    tab.until("!document.getElementById('train').disabled")  # features are there
+    tab.until("!document.getElementById('train').disabled", 300)  # features are there
     tab.page.click("#train")
-    tab.until("document.querySelectorAll('#curve svg').length === 1")
+    tab.until("document.querySelectorAll('#curve svg').length === 1", 300)
     trained = [one for one in read_journal(Path(f"{data}.labels") / FILE).entries if isinstance(one, Trained)]
     assert trained[-1].answers == 32
     assert set(trained[-1].accuracy) == {"family", "species"}
     tab.queue("next")
-    tab.until("document.querySelectorAll('#thinks .bar').length > 0")
+    tab.until("document.querySelectorAll('#thinks .bar').length > 0", 300)
     assert tab.text("#suggestion").startswith("suggested")
+    assert re.match(r"(species|family)\? ", tab.text("#asked"))  # the question of lht next: which level, and why
+    assert "unsure of its" in tab.text("#asked")
+    assert ", cost " in tab.text("#told")
 
     for one in (tab, other):
         assert one.faults == [] or one.faults == [

@@ -14,6 +14,7 @@ from torchlht.commands.base import RunPlace, command
 from torchlht.data.options import DataPlace, TreeArgs, Word
 from torchlht.doors import Many, Port, Seed, Share, WholeShare, read_text
 from torchlht.errors import ConfigError
+from torchlht.learn.questions.options import StrategyArgs, WorthArgs
 
 if TYPE_CHECKING:
     from torchlht.serve.label.desk import Desk
@@ -54,13 +55,15 @@ class LabelledArgs(TreeArgs):
 
 
 @dataclass(frozen=True)
-class LabelArgs(LabelledArgs):
+class LabelArgs(StrategyArgs, WorthArgs, LabelledArgs):
     """Look at labels, correct them and add some, on a page in the browser."""
 
     run: RunPlace | None = None
     """A run whose suggestions are shown from the start, and whose network makes the features."""
     audit: Path | None = None
     """A folder that `lht audit` wrote: its doubts become a queue."""
+    synonyms: Path | None = None
+    """A table name,synonym of other names by which classes are found."""
     backbone: str = "auto"
     """The network that makes features of pictures; `auto` is efficientnet_lite0 if it is installed, else resnet18."""
     learn: bool = True
@@ -87,11 +90,13 @@ class LabelArgs(LabelledArgs):
 def run_label(args: LabelArgs) -> None:
     """Look at labels, correct and add them on a page in the browser that learns meanwhile."""
     from torchlht.serve.label.addresses import is_local
+    from torchlht.serve.label.costs import Asking
     from torchlht.serve.label.serving import Wishes, open_browser, serve
 
     password = None if is_local(args.host) else find_password(args)
+    asking = Asking(args.costs(), args.doubts(), args.target, args.strategy, args.seed)
     wishes = Wishes(
-        args.run, args.backbone, args.audit, args.blind, args.confidence, args.train_every, args.seed, learn=args.learn
+        args.run, args.backbone, args.audit, args.blind, args.confidence, args.train_every, asking, args.synonyms, args.learn
     )
     source = args.source()
 

@@ -18,10 +18,10 @@ from torchlht.errors import DataError
 from torchlht.files import claimed, write_yaml
 from torchlht.lab.simulation.options import AT, SimulateArgs
 from torchlht.lab.simulation.results import Cell, Simulation, keep_cell, kept_cell, write_results
-from torchlht.learn.questions.asking import check_budget, made, prices_of, read_pool, target_of
-from torchlht.learn.questions.opinion import Opinion, Space, form_opinion, unopinionated
+from torchlht.learn.questions.asking import Money, check_budget, made, prices_of, read_pool, situated, target_of
+from torchlht.learn.questions.opinion import Opinion, Space, form_opinion
 from torchlht.learn.questions.prices import Floats, Prices
-from torchlht.learn.questions.strategy import CENT, Situation, choose
+from torchlht.learn.questions.strategy import CENT, choose
 
 SETTINGS = "simulation.yaml"
 
@@ -125,9 +125,8 @@ def play(game: Game, name: str, seed: int) -> Cell:
         money = min(args.budget, len(costs) * args.round) - spent
         if spent >= args.budget - CENT or not (may_ask & (game.prices.cost <= money + CENT)).any():
             return Cell(np.array(costs), np.array(asked), np.array(right))
-        space = unopinionated(game.coordinates) if opinion is None else opinion.space.numpy()
-        probs = None if opinion is None else opinion.by_level()
-        now = Situation(pool.keys, labels, pool.hierarchy, space, probs, may_ask, game.prices, game.targets[name], money, seed)
+        purse = Money(game.prices, game.targets[name], money)
+        now = situated(pool.keys, labels, may_ask, game.coordinates, pool.hierarchy, opinion, purse, seed)
         found = choose(name.partition(AT)[0], now)
         if not found:
             return Cell(np.array(costs), np.array(asked), np.array(right))

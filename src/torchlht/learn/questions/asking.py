@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchlht.data.doubts import refuse_placeholders
-from torchlht.data.samples import Bools, Samples, check_images, read_data
+from torchlht.data.samples import Bools, Ints, Samples, check_images, read_data
 from torchlht.doors import entrance, read_text
 from torchlht.errors import ConfigError, DataError, suggestion
 from torchlht.files import csv_text, plain_cell
@@ -23,6 +23,11 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.questions.options import COVERAGE, MEAN, NextArgs, QuestionArgs
 from torchlht.learn.questions.prices import Floats, Prices
 from torchlht.learn.questions.strategy import Question, Situation, choose
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from torchlht.learn.questions.opinion import Opinion
 
 COLUMNS = ("sample", "level", "cost", "why")
 
@@ -171,13 +176,38 @@ def target_of(target: str, tree: Hierarchy) -> Floats | None:
 
 def situation(args: QuestionArgs, pool: Samples, prices: Prices) -> tuple[Situation, str]:
     """The situation with all labels that are known, and a note if there are none."""
-    from torchlht.learn.questions.opinion import Space, form_opinion, unopinionated
+    from torchlht.learn.questions.opinion import Space, form_opinion
 
     assert pool.features is not None
     coordinates, tree = Space.of(pool.features)(pool.features), pool.hierarchy
     target, opinion = target_of(args.target, tree), form_opinion(coordinates, pool.labels, tree)
-    space = unopinionated(coordinates) if opinion is None else opinion.space.numpy()
-    probs = None if opinion is None else opinion.by_level()
-    now = Situation(pool.keys, pool.labels, tree, space, probs, pool.labels < 0, prices, target, args.budget, args.seed)
+    money = Money(prices, target, args.budget)
+    now = situated(pool.keys, pool.labels, pool.labels < 0, coordinates, tree, opinion, money, args.seed)
     nothing = "no sample has a label yet: questions are chosen by how samples lie, without an opinion about them"
     return now, nothing if opinion is None else ""
+
+
+class Money(NamedTuple):
+    """What questions cost, how much each level counts (see `target_of`), and how much may be spent."""
+
+    prices: Prices
+    target: Floats | None
+    budget: float
+
+
+def situated(
+    keys: tuple[str, ...],
+    labels: Ints,
+    may_ask: Bools,
+    coordinates: Tensor,
+    tree: Hierarchy,
+    opinion: Opinion | None,
+    money: Money,
+    seed: int,
+) -> Situation:
+    """The situation of samples at some coordinates, of which an opinion was formed or not."""
+    from torchlht.learn.questions.opinion import unopinionated
+
+    space = unopinionated(coordinates) if opinion is None else opinion.space.numpy()
+    probs = None if opinion is None else opinion.by_level()
+    return Situation(keys, labels, tree, space, probs, may_ask, money.prices, money.target, money.budget, seed)

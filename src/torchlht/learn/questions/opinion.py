@@ -18,9 +18,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlht.data.samples import Ints
+from torchlht.heads.prediction import Prediction
+from torchlht.heads.transition.core import sum_children
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.questions.strategy import possible_leaves
 
@@ -33,6 +35,7 @@ USUAL = 40.0  # t in the first round
 STEPS = 12  # of L-BFGS
 HOLD = 0.003  # how firmly the classifier is held where it starts
 NEVER = -1e9
+LEAST = -60.0  # the smallest logarithm of a probability that is told
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +100,29 @@ class Opinion:
     def by_level(self) -> tuple[NDArray[np.float32], ...]:
         """Per level (N, C_k) `probs`."""
         return tuple(p.numpy() for p in by_level(self.probs, self.hierarchy))
+
+
+class Opinionated(nn.Module):
+    """An opinion as a network: features in, a `Prediction` out.
+
+    Args:
+        space: what makes coordinates of features.
+        opinion: what was formed from samples in that space.
+    """
+
+    def __init__(self, space: Space, opinion: Opinion) -> None:
+        super().__init__()
+        self.space, self.opinion = space, opinion
+
+    def forward(self, features: Tensor) -> Prediction:
+        """Log-probabilities at every level; a coarse class is the sum of its finest."""
+        z = whitened(self.space(features.numpy()), self.opinion.root)
+        logs = [torch.log_softmax(with_one(z) @ self.opinion.weight.T, dim=1).clamp(min=LEAST)]
+        tree = self.opinion.hierarchy
+        for k in range(1, len(tree)):
+            own = torch.from_numpy(tree.ancestors(k).copy())
+            logs.append(sum_children(logs[0], own, tree.sizes[k]))
+        return Prediction(tuple(logs))
 
 
 def by_level(leaves: Tensor, hierarchy: Hierarchy) -> list[Tensor]:

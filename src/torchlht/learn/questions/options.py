@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from torchlht.data.options import DataPlace, Door, OnErrorArgs, TreeArgs, Word
+from torchlht.data.options import DataPlace, Door, OnErrorArgs, Options, TreeArgs, Word
 from torchlht.doors import Positive, Seed, Workers
 from torchlht.errors import ConfigError, DataError
 from torchlht.learn.options import BackboneArgs
@@ -32,15 +32,10 @@ StrategyName = Annotated[str, Door(check_strategy)]
 FilePlace = Annotated[Path, Door(check_file)]
 
 
-@dataclass(frozen=True)
-class QuestionArgs(BackboneArgs, OnErrorArgs, TreeArgs):
-    """What to ask, and what it may cost."""
+@dataclass(frozen=True, kw_only=True)
+class WorthArgs(Options):
+    """What answers cost, and what they are for."""
 
-    data: Annotated[DataPlace, Word("DATA")]
-    """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
-    _: KW_ONLY
-    budget: Positive = 100.0
-    """How much may be spent, in the unit of --cost."""
     cost: str = ""
     """The price of a question at each level, such as species=1,family=0.2,order=0.05. Levels that are not named are not asked;
     without this option every level costs 1."""
@@ -50,18 +45,10 @@ class QuestionArgs(BackboneArgs, OnErrorArgs, TreeArgs):
     target: str = MEAN
     """What is to be improved: `mACC`, the mean accuracy over levels; the accuracy at one level, by its name; or `coverage`, so
     that every sample has a labelled one near it. `ours` is the strategy that heeds it."""
-    seed: Seed = 0
-    """Seed for what is left to chance."""
-    workers: Workers = 0
-    """How many processes decode pictures."""
-    accelerator: str = "auto"
-    """Where to compute features of pictures: cpu, cuda, mps, or auto, which takes a GPU if there is one."""
 
     def _check(self) -> None:
         self.costs()
         self.doubts()
-        if self.freeze_stages:
-            raise ConfigError("`freeze_stages` is for training: the backbone is not trained here at all")
 
     def costs(self) -> dict[str, float]:
         """`cost` by level; empty if every level costs 1."""
@@ -72,14 +59,41 @@ class QuestionArgs(BackboneArgs, OnErrorArgs, TreeArgs):
         return read_doubts(self.cannot_tell) if self.cannot_tell.strip() else {}
 
 
-@dataclass(frozen=True)
-class NextArgs(QuestionArgs):
-    """Say what to ask next."""
+@dataclass(frozen=True, kw_only=True)
+class StrategyArgs(Options):
+    """How questions are chosen."""
 
-    _: KW_ONLY
     strategy: StrategyName = "ours"
     """How questions are chosen: `ours`, `random`, `random-levels`, `margin`, `entropy`, `typical` (TypiClust), `coverage`
     (ProbCover), or one of scikit-activeml's, such as skactiveml:TypiClust."""
+
+
+@dataclass(frozen=True)
+class QuestionArgs(WorthArgs, BackboneArgs, OnErrorArgs, TreeArgs):
+    """What to ask, and what it may cost."""
+
+    data: Annotated[DataPlace, Word("DATA")]
+    """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
+    _: KW_ONLY
+    budget: Positive = 100.0
+    """How much may be spent, in the unit of --cost."""
+    seed: Seed = 0
+    """Seed for what is left to chance."""
+    workers: Workers = 0
+    """How many processes decode pictures."""
+    accelerator: str = "auto"
+    """Where to compute features of pictures: cpu, cuda, mps, or auto, which takes a GPU if there is one."""
+
+    def _check(self) -> None:
+        if self.freeze_stages:
+            raise ConfigError("`freeze_stages` is for training: the backbone is not trained here at all")
+
+
+@dataclass(frozen=True)
+class NextArgs(StrategyArgs, QuestionArgs):
+    """Say what to ask next."""
+
+    _: KW_ONLY
     asked: tuple[FilePlace, ...] = ()
     """Files questions.csv of earlier calls: what was asked there and is still unknown could not be told, and is not asked
     again, nor is anything finer."""

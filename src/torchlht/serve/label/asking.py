@@ -1,58 +1,62 @@
-"""What to ask next: samples that the model is unsure about and that stand for many others, each class in its turn.
-
-This is the seam for other ways to ask: `next_order` takes what is known and gives numbers of samples, best first.
-"""
+"""What to ask next: the questions of `lht next`, in the process that learns."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from torchlht.data.samples import Ints
-from torchlht.serve.label.learning import Floats, Material, View
+from torchlht.data.samples import Bools, Ints, hashed
+from torchlht.errors import DataError
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.questions.asking import situated
+from torchlht.learn.questions.opinion import Opinion, form_opinion
+from torchlht.learn.questions.strategy import choose
+from torchlht.serve.label.costs import Asking
+from torchlht.serve.label.learner import Questions
+from torchlht.serve.label.learning import LARGE, Material
 
-REFERENCES, NEIGHBOURS = 2000, 20
-"""Typical is what has so many near neighbours among so many samples."""
-FIRST = 500
-"""Samples that are chosen to be far from each other before there is a model."""
-
-
-def next_order(material: Material, view: View | None) -> Ints:
-    """Numbers of samples, the one most worth asking about first."""
-    typical = typicality(material.reduced)
-    if view is None:
-        return np.asarray(material.rows[spread_order(material.reduced, typical)])
-    doubt = 1 - view.sure[material.rows, 0]
-    return np.asarray(material.rows[in_turns(doubt * typical, view.path[material.rows, 0])])
+MOST = 10_000
+"""Samples that are compared pair by pair."""
 
 
-def typicality(reduced: Floats) -> NDArray[np.float64]:
-    """(N,) from 0 to 1: how near the nearest of some reference samples are, by rank."""
-    step = -(-len(reduced) // REFERENCES)
-    references = reduced[::step]
-    nearest = min(NEIGHBOURS, len(references))
-    parts = [reduced[i : i + 4096] @ references.T for i in range(0, len(reduced), 4096)]
-    mean = np.concatenate([np.partition(part, -nearest, axis=1)[:, -nearest:].mean(axis=1) for part in parts])
-    return np.argsort(np.argsort(mean, kind="stable"), kind="stable") / max(len(mean) - 1, 1)
+def next_questions(
+    material: Material, labels: Ints, done: Bools, tree: Hierarchy, asking: Asking, opinion: Opinion | None = None
+) -> Questions:
+    """Questions, best first, none if nothing is left to ask.
+
+    Args:
+        material: the features.
+        labels: (N, K) of all samples of the data, fine first, -1 where unknown.
+        done: (N,) samples about which there is nothing more to ask.
+        tree: the tree of these labels.
+        asking: how they are chosen.
+        opinion: what was formed of `material.pool` with these labels; it is formed here if it is None.
+    """
+    places = np.arange(len(material.pool)) if opinion is not None else some_of(material, labels, tree, asking.seed)
+    pool = material.pool[places]
+    known, coordinates = labels[material.rows[pool]], material.coordinates[places]
+    may_ask = (known < 0) & ~done[material.rows[pool], None]
+    if opinion is None:
+        opinion = form_opinion(coordinates, known, tree)
+    now = situated(
+        tuple(material.keys[i] for i in pool), known, may_ask, coordinates, tree, opinion, asking.money(tree), asking.seed
+    )
+    try:
+        found = choose(asking.strategy, now)
+    except DataError:  # nothing is left, or the strategy needs labels and there are none
+        found = []
+    rows = material.rows[pool[[question.sample for question in found]]] if found else np.empty(0, dtype=np.int64)
+    levels = np.array([len(tree) - 1 - question.level for question in found], dtype=np.int64)
+    return Questions(rows, levels, tuple(question.why for question in found))
 
 
-def in_turns(score: NDArray[np.float64], kind: Ints) -> Ints:
-    """The best of every kind first, then the second of every kind, and so on; within a turn by score."""
-    by_score = np.lexsort((-score, kind))
-    starts = np.flatnonzero(np.r_[True, np.diff(kind[by_score]) != 0])
-    turn = np.arange(len(kind)) - np.repeat(starts, np.diff(np.r_[starts, len(kind)]))
-    turns = np.empty(len(kind), dtype=np.int64)
-    turns[by_score] = turn
-    return np.asarray(np.lexsort((-score, turns)))
-
-
-def spread_order(reduced: Floats, typical: NDArray[np.float64]) -> Ints:
-    """Typical samples that are far from each other first, each the farthest from all before it; then the others."""
-    chosen = [int(typical.argmax())]
-    near = reduced @ reduced[chosen[0]]
-    for _ in range(min(FIRST, len(reduced)) - 1):
-        near[chosen[-1]] = np.inf
-        chosen.append(int(np.argmax((1 - near) * (0.5 + typical))))
-        near = np.maximum(near, reduced @ reduced[chosen[-1]])
-    rest = np.setdiff1d(np.arange(len(reduced)), chosen)
-    return np.array([*chosen, *rest[np.argsort(-typical[rest], kind="stable")]], dtype=np.int64)
+def some_of(material: Material, labels: Ints, tree: Hierarchy, seed: int) -> Ints:
+    """(S,) places in the pool: all of it, or as many as can be compared, half of them with labels if there are so many."""
+    most = max(min(MOST, LARGE // tree.sizes[0]), 2)
+    if len(material.pool) <= most:
+        return np.arange(len(material.pool))
+    luck = np.array([hashed(seed, "asked", material.keys[i]) for i in material.pool], dtype=np.float64)
+    labelled = (labels[material.rows[material.pool]] >= 0).any(axis=1)
+    turn = np.empty(len(luck))
+    for kind in (labelled, ~labelled):
+        turn[kind] = np.argsort(np.argsort(luck[kind], kind="stable"), kind="stable")
+    return np.sort(np.argsort(turn, kind="stable")[:most])

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchlht.data.samples import Ints, Samples
+from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, LHTError
+from torchlht.serve.label.costs import Asking, spent
 from torchlht.serve.label.journal import WHATS, Answer, Entry, Journal, NewClass, Redo, Trained, Undo, What, now
-from torchlht.serve.label.learner import Counted, Failed, Learner, Looked
+from torchlht.serve.label.learner import Counted, Failed, Job, Learner, Message, Questions, Ready
 from torchlht.serve.label.queues import QUEUES, Wanted, order_of
 from torchlht.serve.label.state import UNTOUCHED, State
 from torchlht.serve.label.thoughts import Thought, Thoughts, asked_blind
@@ -71,7 +72,8 @@ class Desk:
         blind_share: share of the samples whose suggestion is not shown.
         confidence: how probable a suggestion must be.
         train_every: train by itself after so many answers; 0 for never.
-        seed: for what is left to chance.
+        asking: how questions are chosen, and what answers cost.
+        synonyms: other names of classes, by node.
         learner: the process that learns, or None.
     """
 
@@ -82,20 +84,25 @@ class Desk:
     blind_share: float = 0.1
     confidence: float = 0.5
     train_every: int = 0
-    seed: int = 0
+    asking: Asking = field(default_factory=Asking)
+    synonyms: Mapping[int, Sequence[str]] = field(default_factory=dict)
     learner: Learner | None = None
-    order: Ints | None = None
+    asked: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """What to ask next, best first: by sample, the level from the coarsest that is enough, and why."""
     thoughts: Thoughts | None = None
     counted: Counted | None = None
     fault: str = ""
     training: bool = False
     ready: bool = False
+    asking_number: int = 0
+    """How often questions were chosen."""
     since: int = 0
     """Answers since the last training."""
     examples: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.blind = asked_blind(self.state.keys, self.blind_share, self.seed)
+        self.blind = asked_blind(self.state.keys, self.blind_share, self.asking.seed)
+        self._prices = self.asking.prices(self.samples.hierarchy)
         self._answers_at_training = 0
         for i in np.flatnonzero(self.state.node >= 0).tolist():
             self._exemplify(i)
@@ -133,6 +140,7 @@ class Desk:
             path=path,
             suggested=suggested if any(suggested) else [],
             shown=[bool(given.shown and one and not self.blind[i]) for i, one in zip(numbers, suggested, strict=True)],
+            asked=self._asked_levels(numbers),
             seconds=round(min(max(given.seconds, 0.0), PAUSE), 2),
         )
         number = self.write(entry)
@@ -146,6 +154,12 @@ class Desk:
     def _suggested_path(self, i: int) -> list[str]:
         node = -1 if self.thoughts is None else int(self.thoughts.suggested[i])
         return self.state.taxonomy.path(node) if node >= 0 else []
+
+    def _asked_levels(self, numbers: Sequence[int]) -> list[str]:
+        """The level that is asked for, for each sample; empty if there is none for any."""
+        levels = self.state.taxonomy.levels
+        found = [levels[self.asked[i][0]] if i in self.asked else "" for i in numbers]
+        return found if any(found) else []
 
     def add_class(self, parent: int, name: str, by: str) -> int:
         """Add a class under a node, or at the coarsest level for -1; returns its node."""
@@ -198,26 +212,40 @@ class Desk:
             raise ConfigError(self.fault or "features are not ready yet; labelling goes on meanwhile")
         if self.training:
             raise ConfigError("a training is running already")
-        tree = self.state.taxonomy.hierarchy()
-        labels = self.state.labels(tree)
         self.training, self.since, self.fault = True, 0, ""
         self._answers_at_training = len(self.state.counted())
-        self.learner.train(labels, tree)
+        self._hand_over(train=True)
 
-    def hear(self, message: Counted | Looked | Failed) -> None:
+    def _hand_over(self, train: bool) -> None:
+        assert self.learner is not None
+        tree = self.state.taxonomy.hierarchy()
+        self.learner.ask(Job(self.state.labels(tree), tree.to_dict(), self.state.done(), train))
+
+    def hear(self, message: Message) -> None:
         """Take in what the learner says."""
         if isinstance(message, Counted):
             self.counted = message
-            return
-        trained, self.training = self.training, False
-        if isinstance(message, Failed):
-            self.fault, self.ready = message.reason, self.ready and not message.finally_
-            return
-        self.ready, self.counted, self.order = True, None, message.order
-        if message.view is not None:
-            self.thoughts = Thoughts(message.view, self.state.taxonomy, self.confidence)
-        if trained:
-            self._note(message.view)
+        elif isinstance(message, Failed):
+            self.training, self.fault, self.ready = False, message.reason, self.ready and not message.finally_
+        elif isinstance(message, Ready):
+            self.ready, self.counted = True, None
+            self._think(message.view)
+            self._hand_over(train=False)
+        else:
+            self._ask(message.questions)
+            if message.view is not None:  # a training
+                self.training = False
+                self._think(message.view)
+                self._note(message.view)
+
+    def _think(self, view: Any) -> None:
+        if view is not None:
+            self.thoughts = Thoughts(view, self.state.taxonomy, self.confidence)
+
+    def _ask(self, questions: Questions) -> None:
+        rows, levels = questions.rows.tolist(), questions.levels.tolist()
+        self.asked = {i: (level, why) for i, level, why in zip(rows, levels, questions.why, strict=True)}
+        self.asking_number += 1
 
     def _note(self, view: Any) -> None:
         levels = zip(view.tree.levels, view.accuracy, strict=False)
@@ -264,6 +292,7 @@ class Desk:
             "parents": [node.parent for node in nodes],
             "often": often[since:].tolist(),
             "hidden": hidden,
+            "synonyms": [[node, name] for node, names in self.synonyms.items() if node >= since for name in names],
             "gone": sorted(taxonomy.gone),
         }
 
@@ -283,6 +312,8 @@ class Desk:
             "version": int(self.state.version[i]),
             "blind": bool(self.blind[i]),
         }
+        if i in self.asked:
+            found["asked"] = list(self.asked[i])
         if self.thoughts is not None and not self.blind[i] and self.thoughts.suggested[i] >= 0:
             found["suggested"] = [int(self.thoughts.suggested[i]), round(self.thoughts.share(i), 4)]
         return found
@@ -344,6 +375,7 @@ class Desk:
             "answers": len(answers),
             "answered": sum(len(answer.samples) for answer in answers),
             "seconds": round(sum(seconds), 1),
+            "cost": round(spent(answers, self.state.taxonomy.levels, self._prices), 4) if self.asking.cost else None,
             "median": round(statistics.median(seconds), 1) if seconds else None,
             "agreement": agreement(answers),
             "trainings": [
@@ -357,6 +389,7 @@ class Desk:
                 "features": None if self.counted is None else list(self.counted),
                 "fault": self.fault,
                 "since": self.since,
+                "asked": self.asking_number,
             },
         }
 

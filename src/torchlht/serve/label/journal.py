@@ -62,6 +62,7 @@ class Answer(Event, tag="answer"):
         path: names coarse → fine down to the class.
         suggested: for each, the path that the model suggested; empty without one.
         shown: for each, whether the person saw that.
+        asked: for each, the level that the page said is enough; empty where it asked for none.
         seconds: how long it took.
     """
 
@@ -71,6 +72,7 @@ class Answer(Event, tag="answer"):
     path: list[str] = []
     suggested: list[list[str]] = []
     shown: list[bool] = []
+    asked: list[str] = []
     seconds: float = 0.0
 
 

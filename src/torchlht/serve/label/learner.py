@@ -8,10 +8,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchlht.data.samples import Ints
+from torchlht.data.samples import Bools, Ints
 from torchlht.hierarchy.tree import Hierarchy
+
+if TYPE_CHECKING:
+    from torchlht.serve.label.costs import Asking
+    from torchlht.serve.label.learning import Material
 
 
 @dataclass(frozen=True)
@@ -22,13 +26,13 @@ class Setup:
         read: gives the samples; can be sent to another process.
         backbone: the network for pictures, or `auto`.
         run: a run directory, or None.
-        seed: for what is left to chance.
+        asking: how questions are chosen.
     """
 
     read: Callable[[], Any]
     backbone: str
     run: str | None
-    seed: int
+    asking: Asking
 
 
 class Counted(NamedTuple):
@@ -38,11 +42,34 @@ class Counted(NamedTuple):
     total: int
 
 
-class Looked(NamedTuple):
-    """What it thinks now; `view` is None as long as there is no model. `order` is what to ask next."""
+class Ready(NamedTuple):
+    """Features are there; `view` is what a trained run thinks, or None."""
 
     view: Any
-    order: Ints
+
+
+class Questions(NamedTuple):
+    """What to ask next, best first: numbers of samples, for each the level from the coarsest that is enough, and why."""
+
+    rows: Ints
+    levels: Ints
+    why: tuple[str, ...]
+
+
+class Job(NamedTuple):
+    """What it is asked: the labels that count, their tree as a dict, which samples are done, and whether to train."""
+
+    labels: Ints
+    tree: dict[str, Any]
+    done: Bools
+    train: bool
+
+
+class Looked(NamedTuple):
+    """What it thinks after a job, or None if that was no training, and what to ask next."""
+
+    view: Any
+    questions: Questions
 
 
 class Failed(NamedTuple):
@@ -50,6 +77,9 @@ class Failed(NamedTuple):
 
     reason: str
     finally_: bool
+
+
+Message = Counted | Ready | Looked | Failed
 
 
 class Learner:
@@ -60,7 +90,7 @@ class Learner:
         tell: is called with every message, from another thread.
     """
 
-    def __init__(self, setup: Setup, tell: Callable[[Counted | Looked | Failed], None]) -> None:
+    def __init__(self, setup: Setup, tell: Callable[[Message], None]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=work, args=(theirs, setup), daemon=True)
@@ -69,9 +99,9 @@ class Learner:
         self._tell = tell
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def train(self, labels: Ints, tree: Hierarchy) -> None:
-        """Ask for a training; a message tells when it is done."""
-        self._pipe.send((labels, tree.to_dict()))
+    def ask(self, job: Job) -> None:
+        """Ask for questions, or for a training and questions; a message tells when it is done."""
+        self._pipe.send(job)
 
     def stop(self) -> None:
         """End the process."""
@@ -93,8 +123,7 @@ def work(pipe: Connection, setup: Setup) -> None:
     import torch
 
     from torchlht.errors import LHTError, first_line
-    from torchlht.serve.label.asking import next_order
-    from torchlht.serve.label.learning import gather, look, train_view
+    from torchlht.serve.label.learning import gather, look, mind_of
 
     if hasattr(os, "nice"):
         os.nice(10)  # the page comes first
@@ -102,18 +131,28 @@ def work(pipe: Connection, setup: Setup) -> None:
     try:
         samples = setup.read()
         material = gather(samples, setup.backbone, setup.run, lambda done, total: pipe.send(Counted(done, total)))
-        view = look(material, material.model, material.model.calibration, None, len(samples)) if material.model else None
-        pipe.send(Looked(view, next_order(material, view)))
+        run = material.model
+        pipe.send(Ready(look(material, mind_of(run), run.calibration, None, len(samples)) if run else None))
     except (LHTError, OSError, MemoryError, RuntimeError) as error:
         pipe.send(Failed(first_line(error), True))
         return
     while True:
         try:
-            labels, tree = pipe.recv()
+            job = pipe.recv()
         except (EOFError, OSError):
             return
         try:
-            view = train_view(material, labels, Hierarchy.from_dict(tree), seed=setup.seed)
-            pipe.send(Looked(view, next_order(material, view)))
+            pipe.send(work_on(material, job, setup.asking))
         except (LHTError, MemoryError, RuntimeError) as error:
             pipe.send(Failed(first_line(error), False))
+
+
+def work_on(material: Material, job: Job, asking: Asking) -> Looked:
+    """Do a job."""
+    from torchlht.serve.label.asking import next_questions
+    from torchlht.serve.label.learning import train_view
+
+    tree, view, opinion = Hierarchy.from_dict(job.tree), None, None
+    if job.train:
+        view, opinion = train_view(material, job.labels, tree, seed=asking.seed)
+    return Looked(view, next_questions(material, job.labels, job.done, tree, asking, opinion))

@@ -57,9 +57,12 @@ def order_of(desk: Desk, name: str, wanted: Wanted) -> Ints:
 
 @queue("next", "most worth asking")
 def most_worth(desk: Desk, wanted: Wanted) -> Ints:
-    """What the model asks about, without what is done; in the order of the data before it is ready."""
-    order = desk.order if desk.order is not None else np.arange(len(desk.state))
-    return np.asarray(order[~desk.state.done()[order]])
+    """The questions of `lht next` that are not answered, then all other samples that are not done, in the order of the data."""
+    asked = np.array(list(desk.asked), dtype=np.int64)
+    enough = np.array([level for level, _ in desk.asked.values()], dtype=np.int64)
+    left, rest = ~desk.state.done(), np.ones(len(desk.state), dtype=bool)
+    rest[asked] = False
+    return np.concatenate([asked[left[asked] & (desk.state.levels()[asked] < enough)], np.flatnonzero(left & rest)])
 
 
 @queue("audit", "doubtful labels")

@@ -20,6 +20,7 @@ from torchlht.serve.label.journal import Entry, journal_folder
 from torchlht.serve.label.state import State
 
 AUDITED = "labels.csv"
+NAMED = ("name", "synonym")
 COLUMNS = ("sample", "suggested", "suggested_level", "probability", "reason")
 
 
@@ -114,6 +115,25 @@ def read_doubts(folder: Path, state: State) -> dict[int, Doubt]:
         node = state.taxonomy.find(levels.index(level), row["suggested"]) if level in levels else None
         if i is not None and i not in found:
             found[i] = Doubt(-1 if node is None else node, _share(row["probability"]), row["reason"])
+    return found
+
+
+def read_synonyms(file: Path, state: State) -> dict[int, list[str]]:
+    """Other names of classes, by node: a table with the columns `name` and `synonym`, a row for each.
+
+    Raises:
+        DataError: when it is no such table, or a name is no class at any level.
+    """
+    rows = read_csv(file)
+    if rows and (missing := [name for name in NAMED if name not in rows[0]]):
+        raise DataError(f"{file}: no column {missing[0]!r}; it takes name,synonym and a row for each synonym")
+    found: dict[int, list[str]] = {}
+    for number, row in enumerate(rows, start=2):
+        nodes = state.taxonomy.named(row["name"])
+        if not nodes:
+            raise DataError(f"{file}, line {number}: no class is called {row['name']!r}")
+        for node in nodes if row["synonym"].strip() else ():
+            found.setdefault(node, []).append(row["synonym"].strip())
     return found
 
 

@@ -8,16 +8,17 @@ import socket
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.serve.label.addresses import is_local
+from torchlht.serve.label.costs import Asking
 from torchlht.serve.label.desk import Desk
 from torchlht.serve.label.journal import Begin, Entry, Journal, now, opened
-from torchlht.serve.label.learner import Counted, Failed, Learner, Looked, Setup
-from torchlht.serve.label.reading import Source, read_doubts, replayed
+from torchlht.serve.label.learner import Learner, Message, Setup
+from torchlht.serve.label.reading import Source, read_doubts, read_synonyms, replayed
 
 try:
     import uvicorn
@@ -38,7 +39,8 @@ class Wishes:
     blind: float = 0.1
     confidence: float = 0.5
     train_every: int = 20
-    seed: int = 0
+    asking: Asking = field(default_factory=Asking)
+    synonyms: Path | None = None
     learn: bool = True
 
 
@@ -54,6 +56,7 @@ def desk_for(source: Source, wishes: Wishes) -> Iterator[Desk]:
 
 def new_desk(samples: Samples, journal: Journal, entries: list[Entry], wishes: Wishes) -> Desk:
     """A desk without a learner."""
+    wishes.asking.check(samples.hierarchy)
     state = replayed(samples, entries)
     doubts = read_doubts(wishes.audit, state) if wishes.audit else {}
     return Desk(
@@ -64,7 +67,8 @@ def new_desk(samples: Samples, journal: Journal, entries: list[Entry], wishes: W
         blind_share=wishes.blind,
         confidence=wishes.confidence,
         train_every=wishes.train_every,
-        seed=wishes.seed,
+        asking=wishes.asking,
+        synonyms=read_synonyms(wishes.synonyms, state) if wishes.synonyms else {},
     )
 
 
@@ -132,7 +136,7 @@ async def _serve(
         await asyncio.sleep(0.01)
     ready()
     if wishes.learn:  # after the page can be opened: starting a process takes a second
-        setup = Setup(source.read, wishes.backbone, wishes.run, wishes.seed)
+        setup = Setup(source.read, wishes.backbone, wishes.run, wishes.asking)
         desk.learner = Learner(setup, lambda message: _post(loop, desk, message))
     try:
         await serving
@@ -141,7 +145,7 @@ async def _serve(
             desk.learner.stop()
 
 
-def _post(loop: asyncio.AbstractEventLoop, desk: Desk, message: Counted | Looked | Failed) -> None:
+def _post(loop: asyncio.AbstractEventLoop, desk: Desk, message: Message) -> None:
     """Hand a message of the learner to the server's own thread, unless that has ended."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(desk.hear, message)

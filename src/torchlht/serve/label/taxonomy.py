@@ -62,6 +62,11 @@ class Taxonomy:
         found = self._number.get((level, name))
         return None if found in self.gone else found
 
+    def named(self, name: str) -> list[int]:
+        """The classes of a name that count, at any level."""
+        found = [self.find(level, name) for level in range(len(self.levels))]
+        return [node for node in found if node is not None]
+
     def stands_in(self, node: int) -> bool:
         """Whether a class only fills a level that its branch does not have."""
         own = self.nodes[node]

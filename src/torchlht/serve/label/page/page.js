@@ -38,6 +38,7 @@ async function readTree() {
   tree.levels.push(...said.levels);
   tree.parents.push(...said.parents);
   tree.often.push(...said.often);
+  for (const [node, name] of said.synonyms) tree.search.add(name, node);
   for (const node of said.hidden) tree.search.hidden.add(node);
   tree.gone = new Set(said.gone);
   for (const node of said.gone) tree.search.hidden.add(node);
@@ -120,7 +121,7 @@ async function show() {
 }
 
 function showEmpty() {
-  for (const id of ["now", "suggestion", "results", "thinks", "examples", "history", "key"]) at(id).replaceChildren();
+  for (const id of ["now", "asked", "suggestion", "results", "thinks", "examples", "history", "key"]) at(id).replaceChildren();
   at("picture").removeAttribute("src");
 }
 
@@ -135,11 +136,22 @@ function showSingle() {
   at("now").replaceChildren(make("span", { class: "soft" }, "label "), make("strong", {}, pathText(detail.node) + said));
   if (detail.doubt) at("now").append(make("p", { class: "wrong" }, `doubted: ${detail.doubt.reason}`, detail.doubt.node >= 0 ? ` – perhaps ${nameOf(detail.doubt.node)} (${percent(detail.doubt.share)})` : ""));
   level = detail.suggested ? detail.path.findIndex((one) => one[0] === detail.suggested[0]) : -1;
+  if (detail.asked) level = Math.min(level, detail.path.findLastIndex((one) => tree.levels[one[0]] <= detail.asked[0])); // deeper is not asked
+  showAsked();
   showSuggestion();
   at("keys").replaceChildren(...actions());
   showThinks();
   showExamples();
   showHistory();
+}
+
+/** What the question is: down to which level an answer is enough, and why this sample. */
+function showAsked() {
+  const [deep, why] = detail.asked ?? [];
+  at("asked").hidden = deep === undefined;
+  if (deep === undefined) return;
+  const last = deep === about.levels.length - 1;
+  at("asked").replaceChildren(make("strong", {}, last ? `${about.levels[deep]}?` : `${about.levels[deep]}? Not deeper is enough`), make("span", { class: "soft small" }, ` ${why}`));
 }
 
 function showSuggestion() {
@@ -185,7 +197,8 @@ function showProgress(said) {
   if (said) about = { ...about, ...said, samples: about.samples }; // answers tell which samples they are about, not how many there are
   const all = about.samples, names = ["no label", ...about.levels];
   at("depths").replaceChildren(...about.depths.map((count, k) => make("span", { class: "depth" }, bar(count / all, `${names[k]} ${count.toLocaleString("en")}`))));
-  const cost = about.median === null ? "" : `, ${(about.seconds / 60).toFixed(1)} min, ${about.median} s each`;
+  const paid = about.cost === null ? "" : `, cost ${about.cost.toLocaleString("en")}`;
+  const cost = paid + (about.median === null ? "" : `, ${(about.seconds / 60).toFixed(1)} min, ${about.median} s each`);
   const agree = ([right, of]) => (of ? `${right} of ${of}` : "–");
   const marks = Object.entries(WORDS).filter(([what]) => about.marks[what]).map(([what, word]) => `${about.marks[what]} ${word}`);
   const blind = about.agreement.shown[1] + about.agreement.blind[1] ? `agree with the suggestion: ${agree(about.agreement.shown)} who saw it, ${agree(about.agreement.blind)} who did not` : "";
@@ -413,7 +426,7 @@ function flip() { grid = !grid; guard(async () => { if (grid) cursor = here; els
 
 async function follow() {
   await guard(async () => {
-    const model = about.trainings.length, ready = about.learning.ready;
+    const model = about.trainings.length, asked = about.learning.asked;
     const said = await get(`/api/changes?since=${about.number}`);
     const others = said.number !== about.number;
     if (said.classes) await readTree();
@@ -424,7 +437,7 @@ async function follow() {
       list = list.map((one, k) => (now.has(one.i) && !(mine && k === here) ? { ...one, ...now.get(one.i) } : one));
       if (mine && now.get(list[here].i).version !== list[here].version) tell("somebody else has answered this one meanwhile");
     }
-    const fresh = about.trainings.length !== model || about.learning.ready !== ready;
+    const fresh = about.trainings.length !== model || about.learning.asked !== asked;
     if (fresh && !at("search").value && !marked.size) { // suggestions and queues follow
       const now = list[here], queue = at("queue").value;
       if (queue === "next" || queue === "disagree") await readQueue(); else if (now) await show();

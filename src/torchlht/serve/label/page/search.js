@@ -1,29 +1,34 @@
 // Finding a class by a few letters. No page in here: tests and measurements run it by itself.
 //
 // Letters match beginnings of words, in order, and words may be left out: "laar", "la ar", "argen" and "larar" all find
-// "Larus argentatus". Names that match in a better way come first; among equals the more probable for this picture, then the more
-// frequent, then the shorter. One letter may be wrong, missing, doubled or swapped if nothing else matches.
+// "Larus argentatus". Names of which every word is begun come first: "lar" is Larus, or Lagopus arcticus, and only then one of
+// the gulls whose second word nobody has typed. After the way of matching comes what is more probable for
+// this picture, then the more frequent, then the shorter. One letter may be wrong, missing, doubled or swapped if nothing else matches.
 
 export const SHOWN = 36; // results with a key of their own: 1 to 9, 0, then A to Z
 
-const EXACT = 0, WHOLE = 1, STARTS = 2, WORDS = 3, LATER = 4, INSIDE = 6, FUZZY = 8;
+const EXACT = 0, WHOLE = 1, EVERY = 2, STARTS = 3, WORDS = 3, LATER = 4, INSIDE = 6, FUZZY = 8;
 
 /** Small letters without accents, in words. */
 export function wordsOf(text) {
   return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().split(/[^\p{L}\p{N}]+/u).filter(Boolean);
 }
 
-/** What is searched: for each class its words, and all of them joined. `hidden` are numbers of classes that are not offered. */
+/** What is searched: for each name its words, all of them joined, and its class. `hidden` are numbers of classes that are not offered. */
 export class Names {
   constructor() {
     this.words = [];
     this.joined = [];
     this.numbers = [];
+    this.nodes = [];
+    this.count = 0;
     this.hidden = new Set();
   }
 
-  add(name) {
+  /** A name of the next class, or one more name of a class. */
+  add(name, node = this.count++) {
     const words = wordsOf(name);
+    this.nodes.push(node);
     this.numbers.push(words.length > 1 && /^\d+$/.test(words[0]) ? words.shift() : ""); // "001.Black_footed_Albatross"
     this.words.push(words);
     this.joined.push(words.join(""));
@@ -41,16 +46,16 @@ export class Names {
     if (!typed.length) return [];
     let found = this.#matching((i) => this.#cost(typed, i));
     if (!found.length) found = this.#matching((i) => matchFuzzy(typed.join(""), this.words[i], this.joined[i]));
-    for (const one of found) one.weight = weight(one.node);
+    for (const one of found) one.weight = weight(this.nodes[one.i]);
     found.sort((a, b) => Math.floor(a.cost) - Math.floor(b.cost) || b.weight - a.weight || a.cost - b.cost
-      || this.joined[a.node].length - this.joined[b.node].length || (this.joined[a.node] < this.joined[b.node] ? -1 : 1));
-    return found.slice(0, most).map((one) => one.node);
+      || this.joined[a.i].length - this.joined[b.i].length || (this.joined[a.i] < this.joined[b.i] ? -1 : 1));
+    return [...new Set(found.map((one) => this.nodes[one.i]))].slice(0, most); // each class once, by its best name
   }
 
   /** Whether a digit after some letters chooses a result: it does unless it is itself part of a name that goes on so. */
   chooses(query, digit) {
     const typed = wordsOf(query + digit);
-    return !this.words.some((_, i) => !this.hidden.has(i) && this.#cost(typed, i) < INSIDE);
+    return !this.words.some((_, i) => !this.hidden.has(this.nodes[i]) && this.#cost(typed, i) < INSIDE);
   }
 
   #cost(typed, i) {
@@ -61,9 +66,9 @@ export class Names {
   #matching(cost) {
     const found = [];
     for (let i = 0; i < this.words.length; i++) {
-      if (this.hidden.has(i)) continue;
+      if (this.hidden.has(this.nodes[i])) continue;
       const own = cost(i);
-      if (own < Infinity) found.push({ node: i, cost: own });
+      if (own < Infinity) found.push({ i, cost: own });
     }
     return found;
   }
@@ -74,6 +79,7 @@ export function matchWords(typed, words, joined) {
   const letters = typed.join("");
   if (joined === letters) return EXACT;
   if (words.length && typed.length === 1 && words[0] === letters) return WHOLE;
+  if (typed.length === 1 && everyWord(letters, 0, words, 0)) return EVERY;
   if (typed.length === 1 && joined.startsWith(letters)) return STARTS;
   if (typed.length > 1) {
     const skipped = inOrder(typed, words);
@@ -82,6 +88,17 @@ export function matchWords(typed, words, joined) {
   const cost = segments(letters, 0, words, 0, 0);
   if (cost < Infinity) return cost;
   return letters.length > 2 && joined.includes(letters) ? INSIDE : Infinity;
+}
+
+/** Whether letters can be cut into beginnings of all words. */
+function everyWord(letters, from, words, at) {
+  if (at === words.length) return from === letters.length;
+  const own = words[at];
+  for (let length = 0; length < own.length && from + length < letters.length && own[length] === letters[from + length]; ) {
+    length++;
+    if (everyWord(letters, from + length, words, at + 1)) return true;
+  }
+  return false;
 }
 
 /** How many words are left out if typed words begin words of a name in order; Infinity if they do not. */
