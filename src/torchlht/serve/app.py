@@ -43,7 +43,7 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.counts = settings, Counts(settings.shared)
-        self.models = Models(settings.runs, settings.threads)
+        self.models = Models(settings.runs)
         self.decoding = ThreadPoolExecutor(max(2, settings.threads), thread_name_prefix="decoding")
         self.waiting = 0
         self.tasks: list[asyncio.Task[None]] = []
@@ -51,7 +51,7 @@ class Server:
     @asynccontextmanager
     async def life(self, app: Starlette) -> AsyncIterator[None]:
         """From the first request to the last."""
-        self.batcher = Batcher(self.settings.batch, self.settings.latency, self.counts.batch)
+        self.batcher = Batcher(self.settings.batch, self.settings.latency, self.settings.threads, self.counts.batch)
         self.tasks = [asyncio.create_task(work()) for work in (self.batcher.run, self.models.watch, self.keep_counts)]
         with suppress(ValueError, NotImplementedError, RuntimeError):  # not in the main thread: no signals there
             loop = asyncio.get_running_loop()

@@ -34,20 +34,27 @@ class Job:
 
 
 class Batcher:
-    """Runs networks on batches of what is asked, one batch at a time.
+    """Runs networks on batches of what is asked, as many batches at a time as there are lanes.
 
     Args:
         most: most pictures in a batch, unless a request alone has more.
         latency: most seconds that a batch may take.
+        lanes: batches at a time, each on one thread: on a CPU that is faster than several threads for one batch.
         counted: called with the size of each batch and its seconds.
     """
 
-    def __init__(self, most: int, latency: float, counted: Callable[[int, float], None] = lambda size, seconds: None) -> None:
-        self.most, self.latency, self.counted = most, latency, counted
+    def __init__(
+        self,
+        most: int,
+        latency: float,
+        lanes: int = 1,
+        counted: Callable[[int, float], None] = lambda size, seconds: None,
+    ) -> None:
+        self.most, self.latency, self.lanes, self.counted = most, latency, lanes, counted
         self.jobs: deque[Job] = deque()
         self.there = asyncio.Event()
         self.each = 0.0  # seconds that a picture takes
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="network")
+        self.threads = ThreadPoolExecutor(lanes, thread_name_prefix="network")
 
     async def ask(self, model: Predictor, pictures: Sequence[Tensor]) -> Prediction:
         """What a model says about prepared pictures, uint8 (3, size, size)."""
@@ -58,6 +65,12 @@ class Batcher:
 
     async def run(self) -> None:
         """Work, for as long as the server lives."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.lanes):
+                group.create_task(self.lane())
+
+    async def lane(self) -> None:
+        """Compute one batch after the other."""
         loop = asyncio.get_running_loop()
         while True:
             await self.there.wait()
@@ -67,7 +80,7 @@ class Batcher:
                 continue
             began = time.perf_counter()
             try:
-                found = await loop.run_in_executor(self.thread, look, batch)
+                found = await loop.run_in_executor(self.threads, look, batch)
             except Exception as error:  # a fault of one batch is told to its requests; the next ones go on
                 for job in batch:
                     if not job.said.done():
