@@ -28,7 +28,7 @@ class ServeArgs(Options):
     """Port to listen on."""
     workers: Parallel = 1
     """How many processes answer; one that dies is started again."""
-    batch: Count = 8
+    batch: Count = 4
     """Most pictures that the network sees at a time. Requests that wait are computed together; on a CPU few at a time are
     fastest."""
     latency: Positive = 0.5

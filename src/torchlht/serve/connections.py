@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 class Connection(H11Protocol):
     """HTTP/1.1 as uvicorn speaks it, but for two things.
 
-    The head of an answer and its body are two packets. Several workers share a socket that asyncio does not take for TCP, so the
+    The head of an answer and its body are two packets. Several workers share a socket that asyncio does not take for TCP: the
     second would wait 40 ms until the client has confirmed the first. And uvicorn closes a connection when the client closes
     its side of it, which it may after a whole request.
     """

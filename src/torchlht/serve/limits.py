@@ -25,7 +25,7 @@ class Settings(msgspec.Struct, frozen=True):
     """
 
     runs: tuple[str, ...]
-    batch: int = 8
+    batch: int = 4
     latency: float = 0.5
     queue: int = 256
     bytes: int = 2**26

@@ -34,7 +34,7 @@ def read_model(run: str) -> Predictor:
     if Path(run).suffix.lower() == ".onnx":
         model = OnnxModel.read(run, threads=1)
     else:
-        model = read_exported(run) if is_exported(run) else Model.from_pretrained(run)
+        model = read_exported(run) if is_exported(run) else Model.from_pretrained(run).eval()  # several threads look at once
     if model.preprocess is None:
         raise ConfigError(f"{run}: takes features; a server takes pictures")
     return model
