@@ -17,6 +17,8 @@ class Connection(H11Protocol):
     its side of it, which it may after a whole request.
     """
 
+    ended = False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there."""
         found = transport.get_extra_info("socket")
@@ -27,4 +29,11 @@ class Connection(H11Protocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to keep the connection open: a whole request has come, and its answer has not gone yet."""
         answering = self.cycle is not None and not self.cycle.response_complete
-        return answering and self.conn.their_state is not h11.SEND_BODY
+        self.ended = answering and self.conn.their_state is not h11.SEND_BODY
+        return self.ended
+
+    def on_response_complete(self) -> None:
+        """The answer has gone; nobody is there any more who could ask again."""
+        super().on_response_complete()
+        if self.ended:
+            self.transport.close()
