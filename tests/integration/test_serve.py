@@ -1,17 +1,10 @@
-"""`lht serve`: the answers of `lht predict` over HTTP, refusals in words, and faults that lose and confuse nothing."""
+"""`lht serve`: the answers of `lht predict` over HTTP, refusals in words, and a new run while it serves."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import io
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,16 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from conftest import write_pictures
-from torchlht.answer.model import load
+from serving import assert_like, expected, files_of, in_a_thread, png, rounded, write_runs
 from torchlht.answer.named import Wanted
-from torchlht.answer.plain import as_dict
 from torchlht.client import Client, ServerError
 from torchlht.errors import ConfigError
 from torchlht.learn.options import TrainArgs
@@ -38,22 +27,12 @@ from torchlht.serve.app import application
 from torchlht.serve.limits import Settings
 
 testclient = pytest.importorskip("starlette.testclient", reason="pip install starlette httpx")
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "predict.schema.json").read_text())
-NOTHING = Wanted()
-OPTIONS = {"backbone": "small", "epochs": 2, "batch_size": 16, "image_size": 16, "val": 0.3}
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with pictures and two runs that answer differently, `birds` and `other`."""
-    root = tmp_path_factory.mktemp("serve")
-    pictures = write_pictures(root)
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LHT_CACHE", str(root / "cache"))
-        for seed, name in enumerate(("birds", "other")):
-            train(TrainArgs(str(pictures), out=root / name, seed=seed, quiet=True, track=False, **OPTIONS))
-        yield root
+    return write_runs(tmp_path_factory.mktemp("serve"))
 
 
 @pytest.fixture(scope="module")
@@ -62,30 +41,6 @@ def client(runs: Path) -> Iterator[Any]:
     limits = {"bytes": 200_000, "pixels": 10_000, "pictures": 5, "queue": 40, "seconds": 5.0}
     with testclient.TestClient(application(Settings((str(runs / "birds"), str(runs / "other")), **limits))) as found:
         yield found
-
-
-def files_of(runs: Path, count: int = 4) -> list[Path]:
-    return sorted((runs / "pictures").rglob("*.png"))[:: 48 // count][:count]
-
-
-def expected(run: Path, files: list[Path], asked: Wanted = NOTHING, **how: Any) -> list[dict[str, Any]]:
-    return [as_dict(named, asked or Wanted()) for named in load(run).predict(files, **{"top": 1, **how})]
-
-
-def assert_like(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
-    """The same but for names of files, and for the last digits, which depend on the batch."""
-    jsonschema.validate(found, SCHEMA)
-    assert len(found) == len(wanted)
-    for a, b in zip(found, wanted, strict=True):
-        assert json.dumps({**rounded(a), "file": ""}) == json.dumps({**rounded(b), "file": ""})
-
-
-def rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [rounded(one) for one in value]
-    return round(value, 4) if isinstance(value, float) else value
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------
@@ -130,12 +85,6 @@ def test_it_tells_about_itself(client: Any) -> None:
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
-
-
-def png(size: tuple[int, int]) -> bytes:
-    written = io.BytesIO()
-    Image.new("RGB", size).save(written, "PNG")
-    return written.getvalue()
 
 
 GOOD = png((20, 20))
@@ -268,100 +217,16 @@ def test_a_run_replaced_while_serving_is_read_again_and_nothing_is_lost(
         wait_for(new["levels"])  # the last good one goes on
     assert {one.status_code for one in found} == {200}
     seen = {json.dumps(rounded(one.json()[0])["levels"]) for one in found}
+    assert seen == {json.dumps(rounded(one)["levels"]) for one in (old, new)}  # nothing between them
     assert len(found) > 10
-    assert seen
 
 
-# ---- as processes ----------------------------------------------------------------------------------------------------
+def test_the_client_says_what_the_server_says(client: Any, runs: Path) -> None:
+    with in_a_thread(client.app) as port:
+        says_what_the_server_says(Client(f"http://127.0.0.1:{port}"), runs)
 
 
-@pytest.fixture
-def process(runs: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """`lht serve` with two processes that answer, and its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "torchlht", "serve", str(runs / "birds"), "--port", str(port), "--workers", "2"]
-    with (runs / "serve.log").open("w") as log:
-        started = subprocess.Popen([*command, "--timeout", "20"], stdout=log, stderr=log, start_new_session=True)
-    try:
-        wait_until_up(started, port)
-        yield started, port
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-        started.wait(10)
-
-
-def wait_until_up(started: subprocess.Popen[bytes], port: int) -> None:
-    for _ in range(600):
-        assert started.poll() is None, "it stopped"
-        try:
-            Client(f"http://127.0.0.1:{port}", retries=0, timeout=2).health()
-            return
-        except ServerError:
-            time.sleep(0.1)
-    raise AssertionError("never up")
-
-
-def children(pid: int) -> list[int]:
-    found = subprocess.run(
-        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(pid)], capture_output=True, text=True, check=True
-    ).stdout
-    return [int(line.split()[0]) for line in found.splitlines() if "spawn_main" in line]
-
-
-def test_faults_lose_and_confuse_nothing(process: tuple[subprocess.Popen[bytes], int], runs: Path) -> None:
-    started, port = process
-    files = files_of(runs, 12)
-    wanted = [rounded(one)["levels"] for one in expected(runs / "birds", files)]
-    client = Client(f"http://127.0.0.1:{port}", retries=10)
-    body = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(GOOD)}\r\nContent-Type: image/png\r\n\r\n".encode()
-    slow = []
-    for _ in range(20):  # they begin a request, and send no more
-        one = socket.create_connection(("127.0.0.1", port))
-        one.sendall(body[:40])
-        slow.append(one)
-    gone = socket.create_connection(("127.0.0.1", port))
-    gone.sendall(body + GOOD[:20])
-    gone.close()
-
-    half = socket.create_connection(("127.0.0.1", port))  # says that it will send no more, and waits for its answer
-    half.sendall(body + GOOD)
-    half.shutdown(socket.SHUT_WR)
-    half.settimeout(20)
-    assert b"200 OK" in half.recv(1000)
-
-    def ask(i: int) -> bool:
-        found = client.predict(files[i % len(files)])
-        return bool(rounded(found[0])["levels"] == wanted[i % len(files)])
-
-    with ThreadPoolExecutor(8) as pool:
-        asking = [pool.submit(ask, i) for i in range(200)]
-        time.sleep(0.3)
-        os.kill(children(started.pid)[0], signal.SIGKILL)
-        assert all(one.result() for one in asking)
-    for one in (*slow, half):
-        one.close()
-    for _ in range(300):
-        if len(children(started.pid)) == 2:
-            break
-        time.sleep(0.1)
-    assert len(children(started.pid)) == 2  # it was started again
-    with socket.create_connection(("127.0.0.1", port)) as late:  # a graceful stop: what was begun is answered
-        late.settimeout(20)
-        late.sendall(body + GOOD[:20])
-        time.sleep(0.5)
-        started.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        late.sendall(GOOD[20:])
-        assert b"200 OK" in late.recv(1000)
-    assert started.wait(30) in (0, -signal.SIGTERM)
-
-
-def test_the_client_says_what_the_server_says(process: tuple[subprocess.Popen[bytes], int], runs: Path) -> None:
-    _, port = process
-    client = Client(f"http://127.0.0.1:{port}")
+def says_what_the_server_says(client: Client, runs: Path) -> None:
     with pytest.raises(ServerError, match="not a readable picture") as refused:
         client.predict(GOOD, b"no picture")
     assert refused.value.status == 422

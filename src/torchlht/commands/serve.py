@@ -28,8 +28,9 @@ class ServeArgs(Options):
     """Port to listen on."""
     workers: Parallel = 1
     """How many processes answer; one that dies is started again."""
-    batch: Count = 32
-    """Most pictures that the network sees at a time. Requests that wait are computed together."""
+    batch: Count = 4
+    """Most pictures that the network sees at a time. Requests that wait are computed together; on a CPU few at a time are
+    fastest."""
     latency: Positive = 0.5
     """Most seconds that a batch may take, as far as the last ones tell."""
     queue: Count = 256
@@ -44,8 +45,6 @@ class ServeArgs(Options):
     """Most seconds to send a request, and again to answer it."""
 
     def _check(self) -> None:
-        if not 0 <= self.port < 2**16:
-            raise ConfigError(f"`port` is {self.port}: it must be from 0 to 65535")
         if not self.runs:
             raise ConfigError("nothing to serve: lht serve RUN")
 
@@ -77,13 +76,13 @@ def run_serve(args: ServeArgs) -> None:
             shared=shared,
             parent=os.getpid() if args.workers > 1 else 0,
         )
-        Models(settings.runs, threads)  # a run that cannot be read is told now, not by each process
+        Models(settings.runs)  # a run that cannot be read is told now, not by each process
         os.environ[VARIABLE] = msgspec.json.encode(settings).decode()
         console.say(f"serving {', '.join(args.runs)} on http://{args.host}:{args.port} · stop with Ctrl-C")
         uvicorn.run(
             "torchlht.serve.app:from_environment",
             factory=True,
-            http="torchlht.serve.connections:HalfClosed",
+            http="torchlht.serve.connections:Connection",
             host=args.host,
             port=args.port,
             workers=args.workers if args.workers > 1 else None,

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from PIL import Image
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from torch import Tensor
 
-from torchlht.answer.model import Predictor
-from torchlht.answer.plain import as_dict
-from torchlht.data.pictures import PIXELS, BytesPicture, open_bytes, open_image
-from torchlht.data.preparing import Preprocess, centre_crop, decode
 from torchlht.errors import ConfigError, DataError, LHTError
 from torchlht.heads.prediction import find_rule
+from torchlht.serve.answering import Manner, Question
 from torchlht.serve.asked import Refusal, deciding, read_request
 from torchlht.serve.batching import Batcher
 from torchlht.serve.counting import Counts
@@ -43,15 +35,14 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.counts = settings, Counts(settings.shared)
-        self.models = Models(settings.runs, settings.threads)
-        self.decoding = ThreadPoolExecutor(max(2, settings.threads), thread_name_prefix="decoding")
+        self.models = Models(settings.runs)
         self.waiting = 0
         self.tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
     async def life(self, app: Starlette) -> AsyncIterator[None]:
         """From the first request to the last."""
-        self.batcher = Batcher(self.settings.batch, self.settings.latency, self.counts.batch)
+        self.batcher = Batcher(self.settings.batch, self.settings.latency, self.settings.threads, self.counts.batch)
         self.tasks = [asyncio.create_task(work()) for work in (self.batcher.run, self.models.watch, self.keep_counts)]
         with suppress(ValueError, NotImplementedError, RuntimeError):  # not in the main thread: no signals there
             loop = asyncio.get_running_loop()
@@ -97,48 +88,32 @@ class Server:
             find_rule(asked.how.rule or model.rule)
         except ConfigError as error:
             raise Refusal(400, str(error)) from None
-        restriction, threshold = deciding(model, asked.how)
+        restriction, wanted = deciding(model, asked.how)
+        manner = Manner(wanted, restriction, asked.how.rule, asked.how.top, self.settings.pixels)
         count = len(asked.pictures)
         self.check_room(count)
         self.waiting += count
         try:
             async with asyncio.timeout(self.settings.seconds):
-                prepared = await self.prepare(asked.pictures, model)
-                said = await self.batcher.ask(model, prepared)
+                found = await self.batcher.ask([Question(model, name, data, manner) for name, data in asked.pictures])
         except TimeoutError:
             raise Refusal(504, f"not answered within {self.settings.seconds:g} s; send fewer pictures, or ask later") from None
         except LHTError as error:
             raise Refusal(500, str(error)) from None
         finally:
             self.waiting -= count
-        names = [name for name, _ in asked.pictures]
-        found = model.named(said, names, asked.how.top, asked.how.rule, restriction)
+        bad = [(name, one) for (name, _), one in zip(asked.pictures, found, strict=True) if isinstance(one, DataError)]
+        if bad:
+            pictures = [{"file": name, "reason": str(error)} for name, error in bad]
+            raise Refusal(422, f"{bad[0][0]}: {bad[0][1]}", pictures=pictures)
         self.counts.add("torchlht_pictures_total", count)
-        return as_json([as_dict(named, threshold) for named in found])
+        return as_json(found)
 
     def check_room(self, count: int) -> None:
         """Raise Refusal when too many pictures wait already."""
         if self.waiting + count > self.settings.queue:
             sentence = f"{self.waiting:,} pictures wait already; ask again in a moment"
             raise Refusal(503, sentence, {"Retry-After": "1"})
-
-    async def prepare(self, pictures: list[tuple[str, bytes]], model: Predictor) -> list[Tensor]:
-        """Pictures as the network takes them. Raises Refusal that names every one that cannot be read."""
-        assert model.preprocess is not None
-        loop, step = asyncio.get_running_loop(), functools.partial(prepared, spec=model.preprocess, pixels=self.settings.pixels)
-        each = [loop.run_in_executor(self.decoding, step, name, data) for name, data in pictures]
-        found = await asyncio.gather(*each, return_exceptions=True)
-        bad = [
-            {"file": name, "reason": str(one)}
-            for (name, _), one in zip(pictures, found, strict=True)
-            if isinstance(one, DataError)
-        ]
-        if bad:
-            raise Refusal(422, f"{bad[0]['file']}: {bad[0]['reason']}", pictures=bad)
-        for one in found:
-            if isinstance(one, BaseException):
-                raise one
-        return [one for one in found if isinstance(one, Tensor)]
 
     # ---- about itself --------------------------------------------------------------------------------------------------
 
@@ -161,28 +136,6 @@ class Server:
 
 
 SAFE = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "X-Content-Type-Options": "nosniff"}
-
-
-@dataclass(frozen=True, slots=True)
-class SentPicture(BytesPicture):
-    """A picture of a request, with at most so many pixels."""
-
-    most: int = PIXELS
-
-    def open(self) -> Image.Image:
-        """The picture, not decoded yet. Raises DataError when it says that it has more pixels."""
-        image = open_bytes(self.data)
-        if image.width * image.height > self.most:
-            raise DataError(f"{image.width:,} × {image.height:,} pixels are too many; the most that is read is {self.most:,}")
-        return image
-
-
-def prepared(name: str, data: bytes, spec: Preprocess, pixels: int) -> Tensor:
-    """The content of a picture file as uint8 (3, size, size). Raises DataError that says why it cannot be read."""
-    try:
-        return centre_crop(decode(open_image(SentPicture(data, name, pixels)), spec), spec).contiguous()
-    except DataError as error:
-        raise DataError(str(error).removeprefix(f"{name}: ")) from None
 
 
 def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

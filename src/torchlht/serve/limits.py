@@ -19,13 +19,13 @@ class Settings(msgspec.Struct, frozen=True):
         pixels: most pixels of a picture.
         pictures: most pictures of a request.
         seconds: most seconds to send a request, and to answer it.
-        threads: how many threads compute, in each process.
+        threads: how many batches are computed at a time, each on a thread, in each process.
         shared: folder where the processes keep their counts.
         parent: the process that starts them; when it is gone, they stop. 0 if there is none.
     """
 
     runs: tuple[str, ...]
-    batch: int = 32
+    batch: int = 4
     latency: float = 0.5
     queue: int = 256
     bytes: int = 2**26

@@ -27,14 +27,14 @@ def name_of(run: str) -> str:
     return path.stem if is_exported(run) else path.name
 
 
-def read_model(run: str, threads: int) -> Predictor:
+def read_model(run: str) -> Predictor:
     """The model of a run or an exported file, which must take pictures. Raises LHTError."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)  # several batches at a time have a thread each
     model: Predictor
     if Path(run).suffix.lower() == ".onnx":
-        model = OnnxModel.read(run, threads=threads)
+        model = OnnxModel.read(run, threads=1)
     else:
-        model = read_exported(run) if is_exported(run) else Model.from_pretrained(run)
+        model = read_exported(run) if is_exported(run) else Model.from_pretrained(run).eval()  # several threads look at once
     if model.preprocess is None:
         raise ConfigError(f"{run}: takes features; a server takes pictures")
     return model
@@ -52,15 +52,14 @@ class Models:
 
     Args:
         runs: run directories or exported files.
-        threads: how many threads compute.
     """
 
-    def __init__(self, runs: tuple[str, ...], threads: int) -> None:
-        self.runs, self.threads = {name_of(run): run for run in runs}, threads
+    def __init__(self, runs: tuple[str, ...]) -> None:
+        self.runs = {name_of(run): run for run in runs}
         if len(self.runs) < len(runs):
             raise ConfigError(f"two of {', '.join(runs)} have the same name: rename one of them")
         self.states = {name: self.state(name) for name in self.runs}
-        self.models = {name: read_model(run, threads) for name, run in self.runs.items()}
+        self.models = {name: read_model(run) for name, run in self.runs.items()}
         self.loads = dict.fromkeys(self.runs, 1)
         self.failures = 0
 
@@ -91,7 +90,7 @@ class Models:
         """Read a model again; if it cannot be read, the one before goes on answering."""
         self.states[name] = state
         try:
-            fresh = await asyncio.to_thread(read_model, self.runs[name], self.threads)
+            fresh = await asyncio.to_thread(read_model, self.runs[name])
         except (LHTError, OSError) as error:
             self.failures += 1
             log.warning("%s: cannot be read again, the model before goes on answering (%s)", self.runs[name], error)
