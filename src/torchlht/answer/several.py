@@ -86,7 +86,7 @@ class GraphModel(nn.Module):
     def probabilities(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """(N, d) features, NaN where missing, to (N, nodes) probabilities; no class is above its parents."""
         was = self.training
-        found = [self.eval().look(part) for part in self.standardise(x).split(BATCH)]
+        found = [self.eval().look(part) for part in torch.split(self.standardise(x), BATCH)]
         self.train(was)
         both: NDArray[np.float32] = torch.cat(found).numpy() if found else np.empty((0, len(self.graph)), dtype=np.float32)
         return both

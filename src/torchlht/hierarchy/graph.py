@@ -203,7 +203,7 @@ class Graph:
 
     def ends(self, labels: Labels) -> NDArray[np.bool_]:
         """Which labels of each sample are its most specific ones: known, without a known child. Labels must be closed."""
-        ends = labels == 1
+        ends: NDArray[np.bool_] = labels == 1
         for p, node in self.edges.T:
             ends[:, p] &= labels[:, node] != 1
         return ends

@@ -174,7 +174,7 @@ def fit(
         torch.manual_seed(args.seed * 1_000_003 + epoch)
         network.train()
         total = 0.0
-        for part in torch.randperm(len(x)).split(size):
+        for part in torch.split(torch.randperm(len(x)), size):
             optimizer.zero_grad(set_to_none=True)
             loss = network.loss(network(x[part]), y[part])
             loss.backward()  # type: ignore[no-untyped-call]
@@ -218,9 +218,9 @@ def choose_on_validation(args: TrainArgs, own: GraphArgs, data: Several) -> Choi
         nonlocal best
         model.network.eval()
         with torch.no_grad():
-            p = torch.cat([model.network.log_probs(model.network(part)).exp() for part in x.split(256)]).numpy()
+            p = torch.cat([model.network.log_probs(model.network(part)).exp() for part in torch.split(x, 256)]).numpy()
         for share in shares:
-            scores = p if smooth is None else (1 - share) * p + share * smooth
+            scores = (p if smooth is None else (1 - share) * p + share * smooth).astype(np.float32, copy=False)
             found = average_precision(labels, scores)
             if found is not None and (best.auprc is None or found > best.auprc):
                 best = Choice(epoch, share, fit_thresholds(labels, scores, data.graph, data.judged), found)

@@ -36,7 +36,7 @@ class Below:
 
     def sum(self, values: Tensor) -> Tensor:
         """(B, nodes) to (B, nodes)."""
-        found: Tensor = _Sum.apply(values, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
+        found: Tensor = _Sum.apply(values, self.matrix, self.transposed)
         return found
 
 
@@ -55,7 +55,7 @@ class _Sum(torch.autograd.Function):
         return (matrix @ values.T.contiguous()).T
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return (ctx.transposed @ gradient.T.contiguous()).T, None, None
 
 
