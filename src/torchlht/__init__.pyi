@@ -4,6 +4,7 @@ from torchlht.answer.exported.write import export as export
 from torchlht.answer.model import Model as Model
 from torchlht.answer.model import load as load
 from torchlht.answer.named import Answer as Answer
+from torchlht.answer.several import GraphModel as GraphModel
 from torchlht.answer.table import Answers as Answers
 from torchlht.data.samples import Mask as Mask
 from torchlht.data.samples import Samples as Samples
@@ -23,6 +24,7 @@ from torchlht.heads.method import register as register
 from torchlht.heads.methods.lht import LHTHead as LHTHead
 from torchlht.heads.prediction import Prediction as Prediction
 from torchlht.heads.prediction import decide as decide
+from torchlht.hierarchy.graph import Graph as Graph
 from torchlht.hierarchy.tree import Hierarchy as Hierarchy
 from torchlht.lab.comparison.grid import compare as compare
 from torchlht.lab.options import CompareArgs as CompareArgs

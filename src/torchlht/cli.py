@@ -9,6 +9,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Sequence, Set
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import torchlht
@@ -18,6 +19,7 @@ from torchlht.commands.base import COMMANDS, Command, Group
 from torchlht.doors import sentence
 from torchlht.errors import ConfigError, LHTError, as_flag, suggestion
 from torchlht.heads.declared import check_option, may_be_option, options_named
+from torchlht.heads.graphs.options import GraphArgs
 from torchlht.learn.options import preset
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
 def check_names(options: Any) -> None:
     """Refuse what options name and is not there, such as a missing file, before anything heavy is imported."""
     check_doors(options)
-    if hasattr(options, "method"):
+    if hasattr(options, "method") and Path(options.data).suffix.lower() == ".arff":
+        GraphArgs.from_pairs(options.method, options.option)
+    elif hasattr(options, "method"):
         for pair in options.option:
             check_option(options.method, pair.partition("=")[0])
 

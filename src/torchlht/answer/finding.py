@@ -8,6 +8,8 @@ from pathlib import Path
 from torchlht.answer.records import CONFIG, TREE, WEIGHTS
 from torchlht.errors import RunError
 
+GRAPH = "graph.json"
+"""What a run with several labels per sample has instead of a tree."""
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}  # of exported files
 
 
@@ -39,7 +41,8 @@ def check_run(source: str | Path) -> None:
     if _may_be_on_hub(source):
         return
     check_folder(source)
-    missing = [name for name in (CONFIG, TREE, WEIGHTS) if not (folder / name).is_file()]
+    tree = GRAPH if (folder / GRAPH).is_file() else TREE
+    missing = [name for name in (CONFIG, tree, WEIGHTS) if not (folder / name).is_file()]
     if missing and (folder / "checkpoint").is_dir():
         raise RunError(f"{folder}: this run has not finished; continue it with lht train --resume {folder}")
     if missing:

@@ -32,7 +32,7 @@ from torch.overrides import TorchFunctionMode
 from torchlht.answer.asking import device_of, evaluating, over
 from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.calibration import Calibration
-from torchlht.answer.finding import find_run
+from torchlht.answer.finding import GRAPH, find_run
 from torchlht.answer.named import Named, Restriction, Wanted, name_all
 from torchlht.answer.novelty import Novelty
 from torchlht.answer.records import CONFIG, TREE, WEIGHTS, Number, Position, read_config
@@ -299,6 +299,8 @@ class Model(nn.Module, Predictor):
             RunError: when there is no such directory or repository, or it is incomplete.
         """
         folder = find_run(source)
+        if (folder / GRAPH).is_file():
+            raise RunError(f"{folder}: gives several labels per sample; lht predict, lht evaluate and GraphModel.load open it")
         config = read_config(folder)["model"]
         hierarchy = Hierarchy.read(folder / TREE)
         try:

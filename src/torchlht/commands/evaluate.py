@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from torchlht import console
+from torchlht.answer.finding import GRAPH
 from torchlht.commands.base import AskingArgs, RuleArgs, RunPlace, StrictArgs, command
 from torchlht.data.options import DataPlace, OnErrorArgs, Word
 from torchlht.errors import ConfigError
@@ -53,6 +55,8 @@ def _shares(name: str, text: str | None) -> list[float]:
 @command("evaluate", "with a trained model")
 def run_evaluate(args: EvaluateArgs) -> None:
     """Measure a trained model on its test samples or on other data."""
+    if (Path(args.run) / GRAPH).is_file():
+        return run_several(args)
     from torchlht.measure.evaluation import evaluate
 
     metrics = evaluate(
@@ -77,3 +81,18 @@ def run_evaluate(args: EvaluateArgs) -> None:
             "rolled up to the deepest class that is sure enough: share of samples answered at each level, and how many wrongly"
         )
         console.out.print(terminal.answers_table(metrics["answers"]))
+
+
+def run_several(args: EvaluateArgs) -> None:
+    """Measure a model that gives several labels per sample."""
+    from torchlht.learn.several import evaluate_several
+
+    given = [name for name in ("rule", "confidence", "risk") if getattr(args, name) is not None]
+    if given:
+        raise ConfigError(f"`{given[0]}` is for one label at each level; this run gives several labels per sample")
+    metrics = evaluate_several(args.run, args.data, args.split)
+    if args.json:
+        print(json.dumps(metrics, indent=1))
+        return
+    console.out.print(terminal.several_table(metrics))
+    console.say(terminal.several_sentence(metrics))

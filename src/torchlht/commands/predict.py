@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from rich.table import Table
 
 from torchlht import console
-from torchlht.answer.finding import is_exported
+from torchlht.answer.finding import GRAPH, is_exported
 from torchlht.commands.base import AcceleratorArgs, ModelPlace, RuleArgs, StrictArgs, command, listed
 from torchlht.data.options import InputPlace, OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
@@ -74,6 +74,10 @@ def run_predict(args: PredictArgs) -> None:
 
     Several processes share the work; the first one prints.
     """
+    if (Path(args.run) / GRAPH).is_file():
+        from torchlht.commands.several import predict_several
+
+        return predict_several(args.run, args.inputs, args.format, args.limit)
     from torchlht.answer.named import wanted
     from torchlht.data.inputs import expand, feature_rows
 

@@ -30,7 +30,10 @@ class ReproduceListArgs(Options):
 @command("reproduce", "many runs")
 def run_reproduce(args: ReproduceArgs) -> None:
     """Reproduce a table or figure of the paper."""
-    from torchlht.lab.reproduction.running import reproduce
+    if args.name == "hmc":
+        from torchlht.lab.hmc import reproduce_hmc as reproduce
+    else:
+        from torchlht.lab.reproduction.running import reproduce
 
     out = reproduce(args)
     for part in shown(out):
@@ -67,6 +70,9 @@ def run_list(args: ReproduceListArgs) -> None:
     for experiment in found:
         counts = " / ".join(str(runs(experiment, scale) or "–") for scale in ("full", "medium", "small"))
         table.add_row(experiment.name, experiment.what, experiment.data, counts if experiment.parts else "–")
+    if not args.pattern.strip("*") or "hmc".startswith(args.pattern.strip("*")):
+        what = "Fifteen sets with several labels per sample: C-HMCNN as published against lht, see docs/graphs.md"
+        table.add_row("hmc", what, "ARFF files", "60 / – / 60")
     console.out.print(table)
     console.say("one: lht reproduce NAME --root ARCHIVE [--scale full|medium|small]   ·   archives: lht data prepare list")
 

@@ -10,7 +10,8 @@ from torchlht.learn.options import TrainArgs
 @command("train", "training")
 def run_train(args: TrainArgs) -> None:
     """Train a hierarchical classifier on partly labelled data."""
-    from torchlht.answer.records import read_metrics
+    from torchlht.answer.records import read_config, read_metrics
+    from torchlht.data.several import is_several
     from torchlht.learn.training import train
     from torchlht.processes import is_first
     from torchlht.show import terminal
@@ -21,10 +22,16 @@ def run_train(args: TrainArgs) -> None:
     metrics = read_metrics(run)
     rule = metrics["selection"]
     chosen = "fitted at once" if rule["rule"] == "at once" else f"epoch {rule['epoch']} of {rule['epochs']} ({rule['rule']})"
+    if "graph_levels" in metrics:
+        console.out.print(terminal.several_table(metrics))
+        console.say(terminal.several_sentence(metrics))
     if "levels" in metrics:
         console.out.print(terminal.metrics_table(metrics))
         console.say(terminal.metrics_sentence(metrics))
         chosen += ", measured on test samples"
     console.say(f"{chosen} · saved in {run}")
+    if is_several(read_config(run)["train"]["data"]):
+        console.say(f"next: lht predict {run} FILE.arff   ·   lht evaluate {run}")
+        return
     inputs = "demo --limit 5" if args.data == "demo" else "FILE…"
     console.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")

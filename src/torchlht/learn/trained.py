@@ -12,8 +12,10 @@ from typing import Any
 from torchlht.answer.model import Inputs, Model, load
 from torchlht.answer.records import read_metrics
 from torchlht.answer.table import Answers
+from torchlht.data.several import is_several
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, suggestion
+from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.method import options_of
 from torchlht.learn import training
 from torchlht.learn.options import TrainArgs, preset
@@ -101,7 +103,9 @@ def train(data: str | Path | TrainArgs = "", **options: Any) -> Trained:
 def train_args(data: str, options: dict[str, Any]) -> TrainArgs:
     """Keywords as options of a run; those that belong to the method become `option`."""
     known = {field.name for field in dataclasses.fields(TrainArgs)}
-    of_method = options_of(options.get("method", "lht"))
+    of_method = (
+        {f.name for f in dataclasses.fields(GraphArgs)} if is_several(data) else options_of(options.get("method", "lht"))
+    )
     if unknown := [name for name in options if name not in known and name not in of_method]:
         raise ConfigError(f"`{unknown[0]}` is no option: {suggestion(unknown[0], [*sorted(known), *of_method])}")
     own = {name: value for name, value in options.items() if name in known}

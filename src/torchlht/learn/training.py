@@ -77,6 +77,10 @@ def train(args: TrainArgs) -> Path:
     Raises:
         LHTError: if the options or the data are wrong, before anything is written.
     """
+    from torchlht.learn.several import train_several, trains_several
+
+    if trains_several(args):
+        return train_several(args)
     machine = find_machine(args.accelerator, args.devices, args.precision)
     with claim_of_all(machine, place(args)):
         return train_there(machine, args)

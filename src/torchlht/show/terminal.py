@@ -110,3 +110,22 @@ def consistent_sentence(shown: dict[str, Any]) -> str:
     levels = " · ".join(f"{level['name']} {percent(level['accuracy'])}" for level in shown["levels"])
     whole = percent(shown["full_path_accuracy"])
     return f"answers of lht predict, on one path of the tree ({shown['rule']}): {levels} · whole path right {whole}"
+
+
+def several_table(metrics: dict[str, Any]) -> Table:
+    """The metrics of each level of a graph, coarse → fine."""
+    table = Table("level")
+    for name in ("average precision", "F1 micro", "F1 macro", "threshold", "classes"):
+        table.add_column(name, justify="right")
+    for level in metrics["graph_levels"]:
+        precision = level["average_precision"]
+        shares = ["–" if precision is None else f"{precision:.3f}", f"{level['f1_micro']:.3f}", f"{level['f1_macro']:.3f}"]
+        table.add_row(level["name"], *shares, f"{level['threshold']:.2f}", f"{level['classes']:,}")
+    return table
+
+
+def several_sentence(metrics: dict[str, Any]) -> str:
+    """The metrics over all classes, in one line."""
+    area = "–" if metrics["auprc"] is None else f"{metrics['auprc']:.3f}"
+    f1 = f"hierarchical F1 {metrics['f1_micro']:.3f} micro, {metrics['f1_macro']:.3f} macro"
+    return f"AU(PRC) over all classes {area} · {f1} · {plural(metrics['samples'], 'sample')}"

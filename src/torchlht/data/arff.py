@@ -1,0 +1,154 @@
+"""Reading ARFF files whose class is `hierarchical`, as the sets for hierarchical multi-label classification are published.
+
+@ATTRIBUTE alpha0 numeric
+@ATTRIBUTE phase  {G1,S,G2}
+@ATTRIBUTE class  hierarchical 01/01/03,01/02,…       paths; or edges parent/child, with `root` above the top
+@DATA
+-0.23,G1,01/01/03@01/02                               several classes are joined by @; ? is a missing value
+0.11,S,01/01/?                                        known down to 01/01: what lies below it is unknown
+0.40,?,?                                              nothing is known about its classes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchlht.doors import read_text
+from torchlht.errors import DataError
+from torchlht.hierarchy.graph import Graph, Labels
+
+ROOT = "root"
+ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.*)""", re.IGNORECASE)
+MISSING = "?"
+
+
+class Arff(NamedTuple):
+    """The content of a file: features (N, d) with NaN for missing values, names of columns, labels and their graph.
+
+    `judged` (nodes,) tells which classes are taught and measured: all but those right under `root`, which only say
+    which of several ontologies a class belongs to.
+    """
+
+    features: NDArray[np.float32]
+    labels: Labels
+    graph: Graph
+    judged: NDArray[np.bool_]
+    columns: tuple[str, ...]
+
+
+class Column(NamedTuple):
+    """An attribute: its name, and its values if it is not a number."""
+
+    name: str
+    values: dict[str, int] | None
+
+    def width(self) -> int:
+        """How many features it gives."""
+        return 1 if self.values is None else len(self.values)
+
+
+def read_arff(path: Path) -> Arff:
+    """Read a file. Raises DataError with the line where it is faulty."""
+    columns: list[Column] = []
+    graph, paths, rows, first = None, False, [], 0
+    lines = enumerate(read_text(path).splitlines(), start=1)
+    for number, line in lines:
+        text = line.strip()
+        if text.lower().startswith("@data"):
+            rows, first = [(i, row) for i, row in lines if row.strip() and not row.startswith("%")], number
+        elif found := ATTRIBUTE.match(text):
+            name, kind = found[1].strip("'\""), found[2].strip()
+            if kind.lower().startswith("hierarchical"):
+                graph, paths = _graph(kind[len("hierarchical") :].strip(), f"{path} line {number}")
+            elif graph is not None:
+                raise DataError(f"{path} line {number}: the hierarchical attribute must be the last one")
+            else:
+                columns.append(_column(name, kind, f"{path} line {number}"))
+    if graph is None:
+        raise DataError(f"{path}: no attribute is `hierarchical`; that is how the classes and their parents are written")
+    if not rows:
+        raise DataError(f"{path}: no samples{'' if first else ', as there is no @DATA'}")
+    return _filled(path, rows, columns, graph, paths)
+
+
+def _column(name: str, kind: str, where: str) -> Column:
+    if kind.lower().split()[0] in ("numeric", "real", "integer"):
+        return Column(name, None)
+    if kind.startswith("{") and kind.endswith("}"):
+        values = [value.strip().strip("'\"") for value in kind[1:-1].split(",")]
+        return Column(name, {value: i for i, value in enumerate(values)})
+    raise DataError(f"{where}: attribute {name!r} is {kind[:40]!r}; numeric, {{a,b,…}} and hierarchical are read")
+
+
+def _graph(text: str, where: str) -> tuple[Graph, bool]:
+    """The graph that the hierarchical attribute lists, and whether as paths."""
+    listed = [item.strip() for item in text.split(",") if item.strip()]
+    parts = [item.split("/") for item in listed]
+    if any(len(item) != 2 for item in parts):  # edges have two names
+        return Graph.from_edges(_steps(parts), source=where, where="class {}"), True
+    edges = [("" if parent == ROOT else parent, child) for parent, child in parts]
+    return Graph.from_edges(edges, source=where, where="edge {}"), False
+
+
+def _steps(paths: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """The edges of paths; a node is named by its whole path."""
+    for path in paths:
+        names = ["/".join(path[: i + 1]) for i in range(len(path))]
+        yield from zip(["", *names[:-1]], names, strict=True)
+
+
+def _filled(path: Path, rows: list[tuple[int, str]], columns: list[Column], graph: Graph, paths: bool) -> Arff:
+    starts = np.cumsum([0, *(column.width() for column in columns)])
+    features = np.zeros((len(rows), starts[-1]), dtype=np.float32)
+    labels = np.zeros((len(rows), len(graph)), dtype=np.int8)
+    opened = np.zeros(labels.shape, dtype=bool)
+    for i, (number, line) in enumerate(rows):
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(columns) + 1:
+            raise DataError(f"{path} line {number}: {len(cells)} values for {len(columns) + 1} attributes")
+        for column, start, cell in zip(columns, starts, cells, strict=False):
+            _put(features[i, start : start + column.width()], column, cell, f"{path} line {number}")
+        _label(graph, cells[-1], labels[i], opened[i], f"{path} line {number}")
+    names = tuple(f"{c.name}={value}" if c.values else c.name for c in columns for value in c.values or [""])
+    judged = np.array([paths or bool(above) for above in graph.parents])
+    return Arff(features, graph.open_below(graph.close(labels), opened), graph, judged, names)
+
+
+def _label(graph: Graph, cell: str, labels: Labels, opened: NDArray[np.bool_], where: str) -> None:
+    """Fill in the labels of one sample, and the nodes below which nothing is known."""
+    if cell == MISSING:
+        labels[:] = -1
+        return
+    for name in cell.split("@"):
+        known, below, _ = name.rpartition("/") if name.endswith(f"/{MISSING}") else (name, "", "")
+        if known != ROOT:
+            node = _node(graph, known, where)
+            labels[node], opened[node] = 1, opened[node] or bool(below)
+
+
+def _node(graph: Graph, name: str, where: str) -> int:
+    try:
+        return graph.index(name)
+    except DataError as error:
+        raise DataError(f"{where}: {error.message}") from None
+
+
+def _put(cells: NDArray[np.float32], column: Column, text: str, where: str) -> None:
+    """Fill in the features of one value."""
+    if text == MISSING:
+        cells[:] = np.nan
+    elif column.values is not None:
+        if (value := text.strip("'\"")) not in column.values:
+            raise DataError(f"{where}: {column.name} is {text[:40]!r}, which its attribute does not list")
+        cells[column.values[value]] = 1
+    else:
+        try:
+            cells[0] = float(text)
+        except ValueError:
+            raise DataError(f"{where}: {column.name} is {text[:40]!r}, not a number") from None

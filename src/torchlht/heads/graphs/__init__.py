@@ -1,0 +1,1 @@
+"""Methods for several labels per sample, in a graph of classes."""

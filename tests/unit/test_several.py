@@ -1,0 +1,252 @@
+"""Several labels per sample: networks, smoother and metrics against plain references; train, predict and evaluate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
+from test_graph import BATS, graphs, naive_ancestors
+
+import torchlht
+from torchlht.answer.several import GraphModel, choose
+from torchlht.cli import main
+from torchlht.errors import ConfigError, RunError
+from torchlht.heads.graphs.network import GraphNetwork
+from torchlht.heads.graphs.options import GraphArgs
+from torchlht.heads.graphs.smoother import Smoother, choose_kernel
+from torchlht.hierarchy.graph import Graph
+from torchlht.measure.several import average_precision, best_threshold, f1_scores
+
+
+def network(graph: Graph, method: str, **options: int) -> GraphNetwork:
+    torch.manual_seed(0)
+    return GraphNetwork(3, graph, GraphArgs(method=method, width=4, **options)).eval()
+
+
+def below(graph: Graph, node: int) -> list[int]:
+    return [b for b in range(len(graph)) if node in naive_ancestors(graph, b)]
+
+
+def drawn(graph: Graph, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-odds and closed labels of four samples."""
+    generator = np.random.default_rng(seed)
+    labels = graph.close((generator.random((4, len(graph))) < 0.2).astype(np.int8))
+    return torch.from_numpy(generator.normal(size=(4, len(graph)))).float(), torch.from_numpy(labels)
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs(), st.integers(0, 2**32 - 1))
+def test_probabilities_are_those_of_enumeration_over_descendants(graph: Graph, seed: int) -> None:
+    z, _ = drawn(graph, seed)
+    h = torch.sigmoid(z.double())
+    largest = torch.stack([h[:, below(graph, a)].amax(1) for a in range(len(graph))], 1)
+    product = torch.stack([1 - (1 - h[:, below(graph, a)]).prod(1) for a in range(len(graph))], 1)
+    for method, expected in (("c-hmcnn", largest), ("flat", largest), ("lht", product)):
+        found = network(graph, method).log_probs(z[None]).exp().double()
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+        for parent, child in graph.edges.T:
+            assert (found[:, child] <= found[:, parent] + 1e-6).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs(), st.integers(0, 2**32 - 1))
+def test_losses_are_those_of_plain_loops(graph: Graph, seed: int) -> None:
+    z, y = drawn(graph, seed)
+    y = torch.where((torch.from_numpy(np.random.default_rng(seed).random(y.shape)) < 0.2) & (y == 0), -1, y).to(torch.int8)
+    h = torch.sigmoid(z.double())
+    for method in ("c-hmcnn", "flat", "lht"):
+        terms = []
+        for n, a in np.argwhere(y.numpy() >= 0):
+            family = below(graph, a)
+            if method == "flat":
+                p = h[n, a]
+            elif method == "lht":
+                p = 1 - (1 - h[n, family]).prod()
+            else:
+                p = max(h[n, b] for b in family if y[n, a] != 1 or y[n, b] == 1)
+            terms.append(-torch.log(p) if y[n, a] == 1 else -torch.log(1 - p))
+        expected = torch.stack(terms).mean() if terms else torch.zeros((), dtype=torch.float64)
+        torch.testing.assert_close(network(graph, method).loss(z[None], y).double(), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["c-hmcnn", "flat", "lht"])
+def test_gradients_are_those_of_differences(method: str) -> None:
+    z, y = drawn(BATS, 1)
+    net = network(BATS, method)
+    z.requires_grad_()
+    (slope,) = torch.autograd.grad(net.loss(z[None], y), z)
+    for n, a in ((0, 0), (1, 2), (2, 5), (3, 3)):
+        step = torch.zeros_like(z)
+        step[n, a] = 1e-2
+        with torch.no_grad():
+            rise = (net.loss((z + step)[None], y) - net.loss((z - step)[None], y)) / 2e-2
+        assert slope[n, a] == pytest.approx(rise.item(), abs=2e-3)
+
+
+def test_with_lht_an_unknown_child_learns_from_its_parent_and_with_flat_it_does_not() -> None:
+    y = torch.full((1, len(BATS)), -1, dtype=torch.int8)
+    y[0, BATS.index("flyer")] = 1
+    for method, learns in (("lht", True), ("flat", False)):
+        z = torch.zeros(1, 1, len(BATS), requires_grad=True)
+        network(BATS, method).loss(z, y).backward()
+        assert z.grad is not None and bool(z.grad[0, 0, BATS.index("herring gull")] < 0) is learns
+
+
+def test_members_are_averaged_and_differ() -> None:
+    net = network(BATS, "lht", members=3)
+    x = torch.randn(5, 3)
+    z = net(x)
+    each = torch.stack([net.log_probs(one[None]).exp() for one in z])
+    torch.testing.assert_close(net.log_probs(z).exp(), each.mean(0))
+    assert (each[0] - each[1]).abs().max() > 1e-4
+
+
+def test_average_precision_is_scikit_learns_and_leaves_unknown_labels_out() -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, (40, 6)).astype(np.int8)
+    scores = generator.integers(0, 8, (40, 6)).astype(np.float32) / 8  # with ties
+    assert average_precision(labels, scores) == pytest.approx(average_precision_score(labels.ravel(), scores.ravel()))
+    unknown = labels.copy()
+    unknown[::3] = -1
+    known = np.arange(40) % 3 != 0
+    assert average_precision(unknown, scores) == pytest.approx(average_precision(labels[known], scores[known]))
+    assert average_precision(np.zeros((2, 2), dtype=np.int8), np.ones((2, 2), dtype=np.float32)) is None
+
+
+def test_the_best_threshold_has_the_best_f1() -> None:
+    generator = np.random.default_rng(1)
+    labels = generator.integers(0, 2, (30, 2)).astype(np.int8)
+    scores = (0.3 * labels + generator.random((30, 2))).astype(np.float32)
+    found = f1_scores(labels, scores >= best_threshold(labels, scores))["f1_micro"]
+    assert found == pytest.approx(max(f1_scores(labels, scores >= t)["f1_micro"] for t in np.unique(scores)))
+
+
+def test_f1_counts_ancestors_over_everything_and_over_samples() -> None:
+    labels = np.array([[1, 1, 0], [1, 0, 1], [0, 0, 0]], dtype=np.int8)
+    chosen = np.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=bool)
+    found = f1_scores(labels, chosen)
+    assert found["f1_micro"] == pytest.approx(2 * 3 / (4 + 4))
+    assert found["f1_macro"] == pytest.approx((4 / 5 + 2 / 3 + 1) / 3)
+
+
+def test_a_class_is_chosen_only_with_all_its_parents() -> None:
+    scores = np.full((1, len(BATS)), 0.9, dtype=np.float32)
+    scores[0, BATS.index("mammal")] = 0.2
+    chosen = choose(scores, np.full(3, 0.5, dtype=np.float32), BATS)[0]
+    assert {BATS.names[i] for i in np.flatnonzero(chosen)} == {"flyer", "gull", "herring gull"}
+
+
+def test_the_smoother_is_kernel_ridge_regression_and_leaves_samples_out() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(30, 2), (torch.rand(30, 4) < 0.4).to(torch.int8)
+    made = Smoother.fit(x, y, torch.ones(30, 4, dtype=torch.bool))
+    squared = torch.cdist(x, x).square()
+    width, ridge = choose_kernel(squared, squared.median(), y.float(), y >= 0)
+    kernel, mean = torch.exp(-squared / (width * squared.median())).double(), y.double().mean(0)
+    plain = mean + kernel @ torch.linalg.solve(kernel + ridge * torch.eye(30), y - mean)
+    torch.testing.assert_close(made(x).double(), plain.clamp(0, 1), atol=1e-4, rtol=1e-4)
+    errors = {}
+    for w in (0.25, 0.5, 1.0, 2.0):
+        k = torch.exp(-squared / (w * squared.median())).double()
+        for r in (0.3, 1.0, 3.0, 10.0, 30.0):
+            total = 0.0
+            for i in range(30):
+                rest = [j for j in range(30) if j != i]
+                own = k[i, rest] @ torch.linalg.solve(k[rest][:, rest] + r * torch.eye(29), (y - mean)[rest])
+                total += float((own - (y - mean)[i]).square().sum())
+            errors[w, r] = total
+    assert min(errors, key=lambda key: errors[key]) == (width, ridge)
+
+
+# ---- train, predict, evaluate -----------------------------------------------------------------------------------------
+
+
+def write_genes(folder: Path, count: int = 90) -> Path:
+    """Samples whose features are their classes: a class a, b or c under x or y, and deep under a and c."""
+    generator = np.random.default_rng(0)
+    header = "".join(f"@ATTRIBUTE f{i} numeric\n" for i in range(4))
+    rows = []
+    for i in range(count):
+        kind = i % 4
+        features = generator.normal(size=4) * 0.3 + 2 * np.eye(4)[kind]
+        labels = ("a@b", "deep", "b", "c")[kind] + ("@b" if kind == 1 and i % 8 == 1 else "")
+        rows.append(",".join(f"{v:.3f}" for v in features) + f",{labels}")
+    text = f"{header}@ATTRIBUTE class hierarchical root/x,root/y,x/a,y/a,x/b,y/c,a/deep,c/deep\n@DATA\n"
+    (folder / "genes.train.arff").write_text(text + "\n".join(rows) + "\n")
+    (folder / "genes.test.arff").write_text(text + "\n".join(rows[:24]) + "\n")
+    return folder / "genes.train.arff"
+
+
+def test_train_predict_and_evaluate_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, run = write_genes(tmp_path), tmp_path / "run"
+    main(["train", str(file), "--out", str(run), "--width", "32", "--option", "dropout=0.1", "--batch-size", "16", "--quiet"])
+    said = capsys.readouterr().out
+    assert "AU(PRC)" in said and "lht evaluate" in said
+    names = {"config.yaml", "graph.json", "model.safetensors", "metrics.json", "history.csv"}
+    assert {path.name for path in run.iterdir()} == names
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["auprc"] > 0.9 and metrics["f1_micro"] > 0.8 and "validation" in metrics
+    main(["evaluate", str(run), "--json"])
+    assert json.loads(capsys.readouterr().out)["auprc"] == pytest.approx(metrics["auprc"])
+    main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "json", "--limit", "2"])
+    first, second = json.loads(capsys.readouterr().out)
+    assert set(first["answer"]) == {"a", "b"} and "deep" in second["answer"]
+    main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "csv", "--limit", "1"])
+    assert capsys.readouterr().out.startswith("file,class,probability,deepest\n")
+    main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--limit", "1"])
+    assert "genes.test.arff row 1" in capsys.readouterr().out
+
+
+def test_a_run_in_python_is_the_same_again_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_genes(tmp_path)
+    how = {"method": "c-hmcnn", "width": 8, "epochs": 4, "batch_size": 16, "quiet": True}
+    one = torchlht.train(str(file), out=tmp_path / "a", **how)
+    expected = GraphModel.load(one.path).probabilities(np.zeros((1, 4), dtype=np.float32))
+    monkeypatch.setattr("torchlht.learn.several.SECONDS", 0.0)  # a checkpoint after every epoch
+    stopped = 0
+
+    def note(text: str, quiet: bool) -> None:
+        nonlocal stopped
+        stopped += text.startswith("epoch 2")
+        if stopped == 1 and text.startswith("epoch 2"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchlht.console.note", note)
+    with pytest.raises(KeyboardInterrupt):
+        torchlht.train(str(file), out=tmp_path / "b", **how)
+    again = torchlht.train(resume=tmp_path / "b")
+    np.testing.assert_array_equal(GraphModel.load(again.path).probabilities(np.zeros((1, 4), dtype=np.float32)), expected)
+    assert again.metrics["auprc"] == one.metrics["auprc"] and not (tmp_path / "b" / "checkpoint").exists()
+
+
+def test_what_has_no_meaning_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(write_genes(tmp_path))
+    for words, said in (
+        (["--method", "marginal"], "use lht, c-hmcnn or flat"),
+        (["--method", "hrn"], "use lht, c-hmcnn or flat"),
+        (["--semi", "both"], "--semi has no meaning"),
+        (["--option", "nope=1"], "has no option 'nope'"),
+        (["--option", "members=0"], "from 1 to 64"),
+        (["--option", "dropout=x"], "takes a number"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", file, "--out", str(tmp_path / "no"), *words])
+        assert stop.value.code == 2 and said in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+    with pytest.raises(ConfigError, match="no option"):
+        torchlht.train(file, gamma=1, out=tmp_path / "no")
+
+
+def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
+    run = torchlht.train(str(write_genes(tmp_path)), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True)
+    with pytest.raises(RunError, match="several labels per sample"):
+        torchlht.load(run.path)
+    (run.path / "model.safetensors").unlink()
+    with pytest.raises(RunError, match=r"model\.safetensors missing"):
+        GraphModel.load(run.path)
