@@ -1,70 +1,33 @@
 """Parts of the site that are made from the code and from result files when it is built, so that they cannot go stale.
 
-    {command-options}            every command, from its own options
-    {method-options}             every method, from its own keywords
-    {results} FILE               a table of accuracies: `:mask:`, `:methods:`, `:levels:`
-    {result}`FILE METHOD MASK LEVEL`                one accuracy, mean ± standard deviation over seeds
-    {lead}`FILE METHOD OTHER MASK LEVEL`            a difference of two means
+{command-options}            every command, from its own options
+{method-options}             every method, from its own keywords
+{results} FILE               a table of accuracies: `:mask:`, `:methods:`, `:levels:`
+{result}`FILE METHOD MASK LEVEL`                one accuracy, mean ± standard deviation over seeds
+{lead}`FILE METHOD OTHER MASK LEVEL`            a difference of two means
 """
 
 from __future__ import annotations
 
-import csv
 import shutil
-import statistics
 from pathlib import Path
 from typing import Any, get_args
 
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
+from figures import LEVELS, lead, result, table
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-LEVELS = ("order", "family", "species")
+FIRST = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>torchlht</title><meta http-equiv="refresh" content="0; url=docs/index.html">
+<a href="docs/index.html">torchlht</a></html>
+"""
 
 
 # ---- figures from result files ---------------------------------------------------------------------------------------
-
-
-def accuracies(file: str, method: str, mask: float, level: str) -> list[float]:
-    """Accuracies in percent, one per seed, of a results.csv as `lht compare` writes it."""
-    with (RESULTS / file).open(encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["method"] == method and float(row["mask"]) == mask]
-    found = [100 * float(row["accuracy"]) for row in rows if row["level"] == level]
-    if not found:
-        raise ValueError(f"{file} has no {level} of {method} at mask {mask}")
-    return found
-
-
-def spread(values: list[float]) -> str:
-    """Mean ± standard deviation."""
-    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
-
-
-def result(words: str) -> str:
-    """The text of a {result}."""
-    file, method, mask, level = words.split()
-    return spread(accuracies(file, method, float(mask), level))
-
-
-def lead(words: str) -> str:
-    """The text of a {lead}."""
-    file, method, other, mask, level = words.split()
-    ours, theirs = (statistics.mean(accuracies(file, name, float(mask), level)) for name in (method, other))
-    return f"{ours - theirs:.1f}"
-
-
-def table(file: str, methods: list[str], mask: float, levels: tuple[str, ...] = LEVELS) -> list[str]:
-    """A table of accuracies in Markdown; a method may be given as NAME = what to call it."""
-    lines = ["| method | " + " | ".join(levels) + " |", "|---" * (1 + len(levels)) + "|"]
-    for one in methods:
-        name, _, said = (word.strip() for word in one.partition("="))
-        figures = [spread(accuracies(file, name, mask, level)) for level in levels]
-        lines.append(f"| {said or f'`{name}`'} | " + " | ".join(figures) + " |")
-    return lines
 
 
 class Result(SphinxRole):
@@ -134,7 +97,10 @@ class CommandOptions(SphinxDirective):
                     own = section(f"lht {name}", f"lht-{name.replace(' ', '-')}")
                     words, groups = words_and_groups(command.options)
                     usage = usage_line(name, words)
-                    own += [nodes.paragraph("", "", *quoted(command.help)), nodes.literal_block(usage, usage, language="console")]
+                    own += [
+                        nodes.paragraph("", "", *quoted(command.help)),
+                        nodes.literal_block(usage, usage, language="console"),
+                    ]
                     for title, members in ({"": words} | groups).items():
                         own += [nodes.rubric("", title)] if title else []
                         own += options_list([(one.shown(), one.explained()) for one in members])
@@ -167,8 +133,7 @@ def copy_pictures(app: Sphinx, fault: Exception | None) -> None:
             place = Path(app.outdir) / picture.relative_to(ROOT)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(picture, place)
-        first = '<!doctype html><meta charset="utf-8"><title>torchlht</title><meta http-equiv="refresh" content="0; url=docs/index.html">'
-        Path(app.outdir, "index.html").write_text(f'{first}<a href="docs/index.html">torchlht</a>\n', encoding="utf-8")
+        Path(app.outdir, "index.html").write_text(FIRST, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

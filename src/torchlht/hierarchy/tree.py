@@ -163,7 +163,7 @@ class Hierarchy:
 
     @property
     def top_down(self) -> range:
-        """Level indices in the order people say them, coarse → fine: `for k in tree.top_down: tree.levels[k]`."""
+        """Level indices in the order people say them, coarse → fine."""
         return range(len(self) - 1, -1, -1)
 
     def index(self, level: int, name: str) -> int:
