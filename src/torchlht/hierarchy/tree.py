@@ -270,6 +270,12 @@ class Hierarchy:
     def __repr__(self) -> str:
         return f"Hierarchy({self.describe()})"
 
+    def _repr_html_(self) -> str:
+        """Nested lists that open on a click, for notebooks."""
+        from torchlht.hierarchy.branches import branches
+
+        return branches(self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hierarchy) and self.to_dict() == other.to_dict()
 
