@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Compiled once and kept, not anew in every process: imports are a good part of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check unit bench mutants clean
+.PHONY: setup demo test check docs bench mutants clean
 
 setup: $(READY)
 
@@ -30,6 +30,10 @@ check: $(READY)  ## ruff, mypy --strict and the unit tests: under a minute
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 2 tests/unit
 
+docs: $(READY)  ## the site, in build/site; its gallery is executed, and warnings are errors
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
+
 bench: $(READY)  ## speed and memory as ratios against a named rival, in one run
 	$(BIN)/python benchmarks/head.py
 	$(BIN)/python benchmarks/scale.py --growth
@@ -40,4 +44,4 @@ mutants: $(READY)  ## faults put into the code one by one: how many do tests not
 	$(BIN)/python benchmarks/mutants.py
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs build docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis

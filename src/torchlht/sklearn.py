@@ -38,11 +38,11 @@ from torchlht.doors import fit as door
 from torchlht.errors import ConfigError, DataError, HierarchyError, MissingExtraError, RunError
 from torchlht.heads.method import Estimator, find_method
 from torchlht.heads.prediction import Prediction
+from torchlht.hierarchy.branches import branches
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.alone import Alone
 from torchlht.learn.memory import given_samples, go_over, keep, learn, untrained
 from torchlht.learn.options import FitArgs, Recipe, TrainArgs
-from torchlht.show.branches import branches
 
 try:
     from scipy.sparse import issparse

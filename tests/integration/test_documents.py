@@ -1,11 +1,13 @@
-"""README and CONTRIBUTING are true: their commands and examples run, in the order in which they stand there."""
+"""README, CONTRIBUTING and the pages are true: their commands and examples run, in the order in which they stand there."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ def blocks(document: str, language: str) -> list[str]:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the README speaks of: birds.csv with its pictures, tree.csv, beach.jpg, and few drawn birds."""
+    """What the pages speak of: birds as a folder and as a table, tree.csv, beach.jpg, and few drawn birds."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torchlht.lab.demo.write_demo", functools.partial(write_demo, train=3, test=1))
     rng = np.random.default_rng(0)
@@ -36,6 +38,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for i, (order, family, species) in enumerate([("A", "F", "s"), ("A", "F", "t"), ("A", "G", "u"), ("B", "H", "v")] * 8):
         Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
         lines.append(f"{i}.png,{order},{family},{species if i % 3 else ''}")
+        folder = tmp_path / "birds" / order / family / species
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tmp_path / f"{i}.png", folder)
     (tmp_path / "birds.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "tree.csv").write_text("family,species\nF,s\nF,t\nH,v\n")
     Image.new("RGB", (50, 40)).save(tmp_path / "beach.jpg")
@@ -52,32 +57,37 @@ def shortened(command: str) -> list[str]:
     return words
 
 
-def test_the_commands_of_the_readme_run_in_order_and_its_python_after_them(workplace: Path, capsys) -> None:
-    commands = [line for block in blocks("README.md", "bash") for line in block.strip().splitlines()]
-    assert len(commands) >= 8
+PAGES = [
+    "README",
+    "docs/your-data",
+    "docs/partial-labels",
+    "docs/sure",
+    "docs/export",
+    "docs/prove-it",
+    "docs/trees",
+    "docs/python",
+]
+EXPECTED = {"own", "own.onnx", "python", "frozen", "tuned", "semi", "sure", "sure.onnx", "compare", "tuned-compare"}
+
+
+def test_the_commands_of_the_pages_run_in_order_and_their_python_after_them(workplace: Path, capsys) -> None:
+    commands = [line for page in PAGES for block in blocks(f"{page}.md", "bash") for line in block.strip().splitlines()]
+    assert len(commands) >= 18
     for command in commands:
         main(shortened(command))
-    assert {path.name for path in (workplace / "runs").iterdir()} == {
-        "birds",
-        "semi",
-        "frozen",
-        "tuned",
-        "compare",
-        "tuned-compare",
-        "sure",
-        "sure.onnx",
-    }
+    scope: dict[str, Any] = {}
     capsys.readouterr()
-    for code in blocks("README.md", "python"):
-        exec(code, {"torchlht": torchlht})
+    for code in (code for page in PAGES for code in blocks(f"{page}.md", "python")):
+        exec(code, scope)
+    assert {path.name for path in (workplace / "runs").iterdir()} >= EXPECTED
     said = capsys.readouterr().out
     assert said.startswith("{'order': ")
     assert re.search(r"'family': '([FGH])', 'species': '.'} \1 0\.\d+", said)
 
 
 def test_the_five_line_example_takes_a_training_step(workplace: Path) -> None:
-    scope: dict[str, object] = {}
-    exec(blocks("README.md", "python")[0], scope)
+    scope: dict[str, Any] = {}
+    exec(blocks("docs/python.md", "python")[0], scope)
     assert torch.isfinite(scope["loss"])
     parameters = [*scope["backbone"].parameters(), *scope["head"].parameters()]
     before = [p.detach().clone() for p in parameters]
@@ -86,9 +96,35 @@ def test_the_five_line_example_takes_a_training_step(workplace: Path) -> None:
     assert moved > 0.9 * len(parameters)
 
 
-def test_every_command_is_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readme_fits_on_a_screen_and_a_half() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_command_is_on_a_page() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
     assert [name for name in all_commands() if f"lht {name}" not in text] == []
+
+
+def test_tables_of_the_readme_are_those_of_the_result_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    figures = importlib.import_module("figures")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"<!-- results: (\S+) (\S+) -->\n((?:\|.*\n)+)", text)
+    assert found
+    for file, mask, rows in found:
+        methods = re.findall(r"^\| `(.*?)`", rows, re.MULTILINE)
+        assert figures.table(file, methods, float(mask)) == rows.splitlines()
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda p: p.name
+)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(
+        r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    )
+    inside = [link for link in links if "://" not in link and not link.startswith("gallery/")]
+    assert [link for link in inside if not (page.parent / link).exists()] == []
 
 
 def test_the_method_of_contributing_and_its_tests_work(embeddings: Path, tmp_path: Path, capsys) -> None:

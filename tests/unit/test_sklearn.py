@@ -332,7 +332,7 @@ def test_a_notebook_shows_the_tree_with_names_that_do_no_harm() -> None:
 
 
 def test_a_large_tree_is_cut() -> None:
-    from torchlht.show.branches import MOST, branches
+    from torchlht.hierarchy.branches import MOST, branches
 
     tree = Hierarchy.from_parents([np.arange(10_000) % 100])
     page = branches(tree)

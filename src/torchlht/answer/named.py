@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
+from torchlht.answer.html import answer_html
 from torchlht.answer.novelty import ALARMS
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DataError, suggestion
@@ -160,6 +161,10 @@ class Named:
 
     def __repr__(self) -> str:
         return f"Named({self.source!r}: {self})"
+
+    def _repr_html_(self) -> str:
+        """The picture and a bar per level, for notebooks."""
+        return answer_html(self)
 
     @property
     def names(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ import importlib
 from html import escape
 from typing import Any, SupportsIndex, overload
 
+from torchlht.answer.html import bar
 from torchlht.answer.named import Named
 from torchlht.errors import LHTError
 
@@ -69,7 +70,7 @@ class Answers(list[Named]):
         """A table for notebooks."""
         head = "".join(f"<th>{escape(level.level)}</th>" for level in self[0].levels) if self else ""
         cells = (
-            "".join(f"<td>{escape(level.label)} {level.probability:.0%}</td>" for level in named.levels)
+            "".join(f"<td>{escape(level.label)}<br>{bar(level.probability)}</td>" for level in named.levels)
             for named in self[:SHOWN]
         )
         body = "".join(f"<tr><td>{escape(named.source)}</td>{row}</tr>" for named, row in zip(self, cells, strict=False))

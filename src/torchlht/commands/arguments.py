@@ -235,18 +235,9 @@ def check_doors(options: Any) -> None:
 # ---- explaining ----------------------------------------------------------------------------------------------------
 
 
-def help_text(command: str, options: Any, what: str) -> str:
-    """The text of `lht COMMAND --help`: what most people need first, then the groups the options are declared in."""
+def words_and_groups(options: Any) -> tuple[list[Argument], dict[str, list[Argument]]]:
+    """The words of a command, and its flags by heading: what most people need first, then the groups they are declared in."""
     known = arguments_of(options)
-    words = [argument for argument in known.values() if argument.word]
-    usage = " ".join(f"[{argument.word}]" if argument.default is not MISSING else str(argument.word) for argument in words)
-    lines = [
-        f"usage: lht {command} {usage}".rstrip() + " [options]",
-        "",
-        textwrap.fill(what, _width()),
-        "",
-        *_paragraphs(words),
-    ]
     flags = [argument for argument in known.values() if not argument.word]
     first = [known[name] for name in getattr(options, "FIRST", ())] or [one for one in flags if one.group is options]
     groups = {"what most people need" if hasattr(options, "FIRST") else "options": first}
@@ -255,9 +246,21 @@ def help_text(command: str, options: Any, what: str) -> str:
         groups["more" if cls is options else title[:1].lower() + title[1:]] = [
             one for one in flags if one.group is cls and one not in first
         ]
+    return [one for one in known.values() if one.word], {title: members for title, members in groups.items() if members}
+
+
+def usage_line(command: str, words: Sequence[Argument]) -> str:
+    """How a command is written: lht train DATA [options]."""
+    said = [f"[{argument.word}]" if argument.default is not MISSING else str(argument.word) for argument in words]
+    return " ".join(["lht", command, *said, "[options]"])
+
+
+def help_text(command: str, options: Any, what: str) -> str:
+    """The text of `lht COMMAND --help`."""
+    words, groups = words_and_groups(options)
+    lines = [f"usage: {usage_line(command, words)}", "", textwrap.fill(what, _width()), "", *_paragraphs(words)]
     for title, members in groups.items():
-        if members:
-            lines += ["", f"{title}:", *_paragraphs(members)]
+        lines += ["", f"{title}:", *_paragraphs(members)]
     return "\n".join(lines)
 
 

@@ -163,7 +163,7 @@ class Hierarchy:
 
     @property
     def top_down(self) -> range:
-        """Level indices in the order people say them, coarse → fine: `for k in tree.top_down: tree.levels[k]`."""
+        """Level indices in the order people say them, coarse → fine."""
         return range(len(self) - 1, -1, -1)
 
     def index(self, level: int, name: str) -> int:
@@ -269,6 +269,12 @@ class Hierarchy:
 
     def __repr__(self) -> str:
         return f"Hierarchy({self.describe()})"
+
+    def _repr_html_(self) -> str:
+        """Nested lists that open on a click, for notebooks."""
+        from torchlht.hierarchy.branches import branches
+
+        return branches(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hierarchy) and self.to_dict() == other.to_dict()

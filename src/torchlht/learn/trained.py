@@ -6,6 +6,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ class Trained(os.PathLike[str]):
     def __repr__(self) -> str:
         figures = ", ".join(f"{name} {100 * (value or 0):.1f}" for name, value in self.accuracy.items())
         return f"Trained({str(self.path)!r}: {figures or 'not tested'})"
+
+    def _repr_html_(self) -> str:
+        """Its accuracies as a table, for notebooks."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.accuracy)
+        cells = "".join(f"<td>{100 * (value or 0):.1f}</td>" for value in self.accuracy.values())
+        return f"<table><tr><th>run</th>{head}</tr><tr><td>{escape(str(self.path))}</td>{cells}</tr></table>"
 
     def __str__(self) -> str:
         return str(self.path)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -88,6 +89,12 @@ class Comparison:
     values: dict[tuple[str, float, str, str], dict[int, float]]
     diverged: Sequence[str] = ()
     folder: Path | None = None
+
+    def _repr_html_(self) -> str:
+        """The table of accuracies, for notebooks."""
+        rows = [["th", *accuracy_header(self)], *(["td", *row] for row in table_rows(self))]
+        lines = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) for tag, *cells in rows)
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
     def get(self, method: str, mask: float, column: str, level: str | None = None) -> list[float]:
         """One column of one method at one mask, seed by seed; at the finest level by default."""

@@ -1,0 +1,52 @@
+"""Answers in notebooks: the picture, and a bar per level."""
+
+from __future__ import annotations
+
+import base64
+import io
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchlht.data.pictures import is_image, open_image
+
+if TYPE_CHECKING:
+    from torchlht.answer.named import Candidate, Named
+
+SIDE = 160  # of a picture, in pixels
+BAR = "display:inline-block;height:0.7em;vertical-align:baseline;background:#2a6f97;margin-right:0.4em"
+
+
+def answer_html(named: Named) -> str:
+    """One answer: what it was asked about, and each level with a bar as long as its probability."""
+    rows = "".join(
+        f'<tr><td style="text-align:left">{escape(level.level)}</td><td style="text-align:left">{escape(level.label)}</td>'
+        f'<td style="text-align:left;min-width:9em">{bar(level.probability)}</td>'
+        f'<td style="text-align:left;opacity:0.7">{others(level.candidates[1:3])}</td></tr>'
+        for level in named.levels
+    )
+    unlike = f"<div>{escape(named.unlike)}</div>" if named.unlike else ""
+    table = f"<div><div>{escape(named.source)}</div><table>{rows}</table>{unlike}</div>"
+    return f'<div style="display:flex;gap:1em;align-items:flex-start">{thumbnail(named.source)}{table}</div>'
+
+
+def bar(probability: float) -> str:
+    """A probability as a bar and a number."""
+    return f'<span style="{BAR};width:{5 * probability:.2f}em"></span>{probability:.0%}'
+
+
+def others(candidates: tuple[Candidate, ...]) -> str:
+    """The next most probable classes."""
+    return escape(", ".join(f"{one.label} {one.probability:.0%}" for one in candidates))
+
+
+def thumbnail(source: str) -> str:
+    """The picture, small, inside the page; nothing for features, or when the file is gone."""
+    path = Path(source)
+    if not (is_image(path) and path.is_file()):
+        return ""
+    picture = open_image(path)
+    picture.thumbnail((SIDE, SIDE))
+    data = io.BytesIO()
+    picture.save(data, "JPEG", quality=80)
+    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}">'
