@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from torchlht import ConfigError, Hierarchy, create_method
 from torchlht.answer.model import Model
@@ -60,6 +62,10 @@ def test_the_transition_follows_and_columns_sum_to_one() -> None:
     for form in ("plain", "tiled", "truncated"):
         moved.steps[0].form = form
         matrix = moved.eval()(x).transition(0)
+        with torch.no_grad(), patch("torch.compiler.is_exporting", lambda: True):
+            exported = moved(x).log_probs
+        for a, b in zip(moved(x).log_probs, exported, strict=True):
+            torch.testing.assert_close(a, b)
         torch.testing.assert_close(matrix.sum(dim=1), torch.ones(4, 5))
         assert (matrix.argmax(dim=1) == torch.tensor([0, 2, 1, 1, 2])).all()
     assert (plain.eval()(x).transition(0).argmax(dim=1) == torch.tensor([0, 0, 1, 1, 2])).all()
@@ -70,7 +76,7 @@ def test_the_transition_follows_and_columns_sum_to_one() -> None:
 
 
 def test_it_is_the_plain_formula_with_another_tree() -> None:
-    moved, other = head().double().eval(), None
+    moved = head().double().eval()
     moved.heed(MOVED)
     torch.manual_seed(0)
     true = Hierarchy.from_parents([[0, 2, 1, 1, 2], [0, 0, 1]], levels=TREE.levels)
@@ -125,8 +131,6 @@ def test_a_moved_prior_is_kept_with_the_weights(tmp_path: Path) -> None:
     wrong = dict(model.state_dict())
     for bad in (torch.tensor([0, 9, 1, 1, 2]), torch.tensor([0, 1])):
         wrong["method.steps.0.moved"] = bad
-        from safetensors.torch import save_file
-
         save_file(wrong, tmp_path / "run" / "model.safetensors")
         with pytest.raises(RunError, match="do not belong"):
             Model.from_pretrained(tmp_path / "run")
