@@ -337,7 +337,7 @@ def answer_on(server: Server, name: str, acknowledged: list[tuple[int, tuple[str
 # ---- the loop ----------------------------------------------------------------------------------------------------------
 
 
-ORDERS = ("next", "next: typical", "random", "file order")
+ORDERS = ("next", "next: ours", "random", "file order")
 LEVELS = ("species", "family", "order")
 COLUMNS = ("seed", "queue", "answers", *LEVELS)
 
@@ -364,7 +364,7 @@ def measure_loop(
         told = np.where(cannot[:, None] & (np.arange(len(tree)) == 0), -1, samples.labels)
         shuffled = np.random.default_rng(seed).permutation(train)
         for name in orders:
-            strategy = name.partition(": ")[2] or "ours"
+            strategy = name.partition(": ")[2] or None
             asking = Asking(cannot_tell={tree.levels[0]: unable}, strategy=strategy, seed=seed)
             labels, opinion = np.full_like(samples.labels, -1), None
             for n in range(batch, answers + 1, batch):

@@ -762,6 +762,7 @@ def test_flat_has_no_choice_of_features():
                 "columns": 64,
                 "tail": None,
                 "start": "auto",
+                "yields": None,
             },
         ),
     ],

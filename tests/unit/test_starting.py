@@ -149,9 +149,9 @@ def test_gamma_keeps_the_weight_of_the_parent_as_trees_grow():
 
 
 def test_an_older_run_has_the_gamma_and_the_start_of_its_day():
-    assert older_options("lht", {"prior_weight": 10.0}) == {"gamma": 6.0, "start": "random"}
-    assert older_options("lht-paper", {}) == {"prior_weight": 0.0}  # the variant sets the others
-    assert older_options("lht", {"gamma": None, "start": "auto", "prior_weight": 10.0}) == {}
+    assert older_options("lht", {"prior_weight": 10.0}) == {"gamma": 6.0, "start": "random", "yields": False}
+    assert older_options("lht-paper", {}) == {"prior_weight": 0.0, "yields": False}  # the variant sets the others
+    assert older_options("lht", {"gamma": None, "start": "auto", "prior_weight": 10.0, "yields": True}) == {}
 
 
 def test_moments_are_those_of_numpy_however_far_from_zero():

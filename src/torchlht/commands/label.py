@@ -14,7 +14,7 @@ from torchlht.commands.base import RunPlace, command
 from torchlht.data.options import DataPlace, TreeArgs, Word
 from torchlht.doors import Many, Port, Seed, Share, WholeShare, read_text
 from torchlht.errors import ConfigError
-from torchlht.learn.questions.options import StrategyArgs, WorthArgs
+from torchlht.learn.questions.options import StrategyName, WorthArgs
 
 if TYPE_CHECKING:
     from torchlht.serve.label.desk import Desk
@@ -55,13 +55,15 @@ class LabelledArgs(TreeArgs):
 
 
 @dataclass(frozen=True)
-class LabelArgs(StrategyArgs, WorthArgs, LabelledArgs):
+class LabelArgs(WorthArgs, LabelledArgs):
     """Look at labels, correct them and add some, on a page in the browser."""
 
     run: RunPlace | None = None
     """A run whose suggestions are shown from the start, and whose network makes the features."""
     audit: Path | None = None
     """A folder that `lht audit` wrote: its doubts become a queue."""
+    strategy: StrategyName | None = None
+    """How questions are chosen, see `lht next`; by default `ours` with --cost, which weighs levels, else `typical`."""
     synonyms: Path | None = None
     """A table name,synonym of other names by which classes are found."""
     backbone: str = "auto"

@@ -278,6 +278,10 @@ class Method(nn.Module):
         """(B,) bool: which samples this method can learn from, given their (B, K) labels. It is not trained on the others."""
         return (labels >= 0).any(dim=1)
 
+    def heed(self, labels: Tensor) -> list[str]:
+        """Called before training with the labels (N, K) of all training samples; gives sentences to say. By default nothing."""
+        return []
+
     def begin(self, features: Tensor, labels: Tensor) -> None:
         """Called before the first step on features, with all of them, (N, d), and their labels (N, K). By default nothing."""
 

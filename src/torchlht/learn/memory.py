@@ -72,6 +72,7 @@ def learn(args: TrainArgs, given: Given, machine: Alone, *, quick: bool = False)
         given = given._replace(samples=with_split(given.samples, held, "val"))
     samples = given.samples
     model = build(args, samples)
+    model.method.heed(torch.from_numpy(samples.labels[samples.index("train")]))
     seen = given.shown(), model.method.in_features
     if quick and (quicker := args.quickened(*seen)) is not args:
         machine = Alone(machine.device, mixed=machine.device.type == "cpu" and has_bfloat16())

@@ -106,7 +106,8 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     semi = make_semi(args, recipe, prepared.samples, model, taught)
     frozen = frozen_text(args.freeze, args.freeze_stages)
     said = header(prepared.samples, len(prepared.problems), model, recipe, machine.device, run.path, frozen=frozen)
-    said = "\n".join([said, *(f"look    {sentence}" for sentence in prepared.doubts)])
+    heeded = model.method.heed(torch.from_numpy(prepared.samples.labels[prepared.samples.index("train")]))
+    said = "\n".join([said, *(f"look    {sentence}" for sentence in [*prepared.doubts, *heeded])])
     console.note(said, quiet=args.quiet or not machine.is_global_zero)
     if not resuming:
         machine.barrier()

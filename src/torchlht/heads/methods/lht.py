@@ -9,7 +9,8 @@ level k's loss in the fine logit z_j is (1 - t_j / pᵏ_y) p¹_j, with t the row
 
 That holds only while T leaves the label to p¹. A transition per image can learn the coarse labels by heart, past the
 classifier: with few classes that look alike it put a third of the mass off the tree and lost 4 points at the finest level.
-So the default holds T near the tree, by λ₀ KL(softmax(γ₀ S) ‖ T); see `benchmarks/small_trees.md`.
+So the default holds T near the tree, by λ₀ KL(softmax(γ₀ S) ‖ T); see `benchmarks/small_trees.md`. Where labels say that the
+tree is wrong, S follows the labels; see `benchmarks/prior.md`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchlht.data.moments import PART
+from torchlht.data.samples import Ints
 from torchlht.doors import NotNegative, Number, OpenShare, Rank, Width
 from torchlht.errors import ConfigError
 from torchlht.heads.method import Classifier, Method, Neck, register, variant
@@ -29,6 +32,7 @@ from torchlht.heads.starting import discriminant
 from torchlht.heads.transition.core import widened, without_autocast
 from torchlht.heads.transition.networks import LowRank, TransitionNetwork, create_transition, gamma_for
 from torchlht.heads.transition.truncated import Columns
+from torchlht.heads.transition.yielding import counted_parents
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Confusion, Features, Form, Reduction, Start, TransitionName
 
@@ -73,16 +77,19 @@ class LHTHead(Method):
             `truncated`, the most probable columns only, and the rest by the tree; `auto` chooses by the size of each level.
         columns: for `truncated`: how many columns to compute per sample.
         tail: for `truncated`: instead, compute enough columns to leave out at most this mass.
+        yields: whether the tree yields to labels. Where samples that are labelled at two levels put a class under another
+            parent, the transition follows them: see `heads/transition/yielding.py`. By default for `low_rank` with gamma from
+            3 on.
         start: how the classifier starts on features: at `random`, or from the class `means` of the training samples, see
             `heads/starting.py`; `auto` takes the means from 1,000 finest classes on.
 
     Raises:
         ConfigError: when the transition or confusion is unknown, `fixed`, which does not learn, has a confusion weight, or one
-            that is not `low_rank` a prior weight.
+            that is not `low_rank` a prior weight, or is to yield.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"gamma": (1.0, None)}
-    before: ClassVar[dict[str, Any]] = {"prior_weight": 0.0, "gamma": 6.0, "start": "random"}
+    before: ClassVar[dict[str, Any]] = {"prior_weight": 0.0, "gamma": 6.0, "start": "random", "yields": False}
     can_shorten: ClassVar[bool] = True
 
     def __init__(
@@ -104,6 +111,7 @@ class LHTHead(Method):
         columns: Width = 64,
         tail: OpenShare | None = None,
         start: Start = "auto",
+        yields: bool | None = None,
     ) -> None:
         super().__init__(in_features, hierarchy, reduction=reduction)
         if confusion_weight and transition == "fixed":
@@ -112,6 +120,9 @@ class LHTHead(Method):
         if prior_weight and (not low_rank or (gamma is not None and gamma < 0)):
             raise ConfigError("a prior weight needs transition low_rank and a gamma that is not negative; else leave it at 0")
         self.prior_weight = (HELD if low_rank and strong else 0.0) if prior_weight is None else prior_weight
+        if yields and not low_rank:
+            raise ConfigError("only transition low_rank can yield to labels; leave `yields` out")
+        self.yields = low_rank and strong if yields is None else yields
         self.gamma = gamma
         self.gammas = [gamma_for(rows) if gamma is None else gamma for rows in hierarchy.sizes[1:]]
         self.start: Start = start
@@ -155,6 +166,25 @@ class LHTHead(Method):
         if self.prior_weight and prediction.transitions:
             loss = loss + self.prior_weight * drift(prediction.transitions, self.gammas, self.reduction)
         return loss
+
+    def heed(self, labels: Tensor) -> list[str]:
+        """Let the tree yield where labels contradict it; tells which classes have moved."""
+        told = []
+        for k, step in enumerate(self.steps):
+            if not (self.yields and isinstance(step, LowRank)):
+                continue
+            own = self.hierarchy.parents[k]
+            parents = counted_parents(labels[:, k].cpu().numpy(), labels[:, k + 1].cpu().numpy(), own)
+            if moved := np.flatnonzero(parents != own).tolist():
+                step.move(torch.from_numpy(parents))
+                told.append(self._told(k, moved, parents))
+        return told
+
+    def _told(self, k: int, moved: list[int], parents: Ints) -> str:
+        tree = self.hierarchy
+        name, there = tree.classes[k][moved[0]], tree.classes[k + 1][parents[moved[0]]]
+        some = f"{len(moved):,} of {tree.sizes[k]:,} classes at the level {tree.levels[k]}"
+        return f"labels contradict the tree about {some}, such as {name}: {there}; the transition follows the labels there"
 
     def begin(self, features: Tensor, labels: Tensor) -> None:
         """Start the classifier from class means, if `start` says so. The neck's statistics become those of the features."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -117,7 +118,10 @@ class LowRank(TransitionNetwork):
 
     Attributes:
         held: in training, leave out Q Lᵀ.
+        moved: (columns,) the parents that S follows, where labels have moved some; see `yielding`. Kept with the weights.
     """
+
+    moved: Tensor
 
     def make(self, in_features: int, rank: int, gamma: float, bias: bool) -> None:
         """Create the layers of Q and L, and γ."""
@@ -130,8 +134,15 @@ class LowRank(TransitionNetwork):
         if self.form == "truncated" and self.down:
             raise ConfigError("the tree does not tell how a coarse class divides; truncated goes from fine to coarse only")
         self.edges = Prior.of(*self.pairs(), self.columns)
+        self.register_load_state_dict_pre_hook(expect_moved)  # type: ignore[no-untyped-call]
         self.held = False
         self._left_out: Tensor | None = None  # over batches: sum of means, maximum, count
+
+    def move(self, parents: Tensor) -> None:
+        """Let S follow these parents, (columns,), instead of the tree's."""
+        self.register_buffer("moved", parents.to(self.parents))
+        self.parents = self.moved
+        self.edges = Prior.of(*self.pairs(), self.columns)
 
     @property
     def chosen(self) -> Form:
@@ -184,6 +195,18 @@ class LowRank(TransitionNetwork):
             found |= {"tail": total / times, "tail_max": most}
             self._left_out = None
         return found
+
+
+def expect_moved(network: TransitionNetwork, state: Mapping[str, Tensor], prefix: str, *_: Any) -> None:
+    """Before weights are loaded, move the prior if theirs was. Raises RuntimeError if they name no parents."""
+    assert isinstance(network, LowRank)
+    if (parents := state.get(f"{prefix}moved")) is None:
+        return
+    if parents.shape != network.parents.shape or parents.dtype != torch.int64:
+        raise RuntimeError(f"{prefix}moved is not a parent for each of {network.columns:,} classes")
+    if len(parents) and not 0 <= int(parents.min()) <= int(parents.max()) < network.rows:
+        raise RuntimeError(f"{prefix}moved names a parent that is none of {network.rows:,} classes")
+    network.move(parents)
 
 
 class Full(TransitionNetwork):

@@ -59,15 +59,6 @@ class WorthArgs(Options):
         return read_doubts(self.cannot_tell) if self.cannot_tell.strip() else {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StrategyArgs(Options):
-    """How questions are chosen."""
-
-    strategy: StrategyName = "ours"
-    """How questions are chosen: `ours`, `random`, `random-levels`, `margin`, `entropy`, `typical` (TypiClust), `coverage`
-    (ProbCover), or one of scikit-activeml's, such as skactiveml:TypiClust."""
-
-
 @dataclass(frozen=True)
 class QuestionArgs(WorthArgs, BackboneArgs, OnErrorArgs, TreeArgs):
     """What to ask, and what it may cost."""
@@ -90,10 +81,13 @@ class QuestionArgs(WorthArgs, BackboneArgs, OnErrorArgs, TreeArgs):
 
 
 @dataclass(frozen=True)
-class NextArgs(StrategyArgs, QuestionArgs):
+class NextArgs(QuestionArgs):
     """Say what to ask next."""
 
     _: KW_ONLY
+    strategy: StrategyName = "ours"
+    """How questions are chosen: `ours`, `random`, `random-levels`, `margin`, `entropy`, `typical` (TypiClust), `coverage`
+    (ProbCover), or one of scikit-activeml's, such as skactiveml:TypiClust."""
     asked: tuple[FilePlace, ...] = ()
     """Files questions.csv of earlier calls: what was asked there and is still unknown could not be told, and is not asked
     again, nor is anything finer."""

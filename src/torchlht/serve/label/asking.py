@@ -41,7 +41,7 @@ def next_questions(
         tuple(material.keys[i] for i in pool), known, may_ask, coordinates, tree, opinion, asking.money(tree), asking.seed
     )
     try:
-        found = choose(asking.strategy, now)
+        found = choose(asking.chosen, now)
     except DataError:  # nothing is left, or the strategy needs labels and there are none
         found = []
     rows = material.rows[pool[[question.sample for question in found]]] if found else np.empty(0, dtype=np.int64)

@@ -25,15 +25,20 @@ class Asking:
     Attributes:
         cost, cannot_tell: by level.
         target: what is to be improved.
-        strategy: its name.
+        strategy: its name; None for `ours` with prices, which weighs levels, else `typical`: see benchmarks/label.md.
         seed: for what is left to chance.
     """
 
     cost: Mapping[str, float] = field(default_factory=dict)
     cannot_tell: Mapping[str, float] = field(default_factory=dict)
     target: str = MEAN
-    strategy: str = "ours"
+    strategy: str | None = None
     seed: int = 0
+
+    @property
+    def chosen(self) -> str:
+        """The strategy that is followed."""
+        return self.strategy or ("ours" if self.cost else "typical")
 
     def check(self, tree: Hierarchy) -> None:
         """Raise ConfigError for a level that a tree does not have."""

@@ -151,7 +151,8 @@ function showAsked() {
   at("asked").hidden = deep === undefined;
   if (deep === undefined) return;
   const last = deep === about.levels.length - 1;
-  at("asked").replaceChildren(make("strong", {}, last ? `${about.levels[deep]}?` : `${about.levels[deep]}? Not deeper is enough`), make("span", { class: "soft small" }, ` ${why}`));
+  at("asked").title = why;
+  at("asked").replaceChildren(make("strong", {}, `${about.levels[deep]}?`), make("span", { class: "soft" }, last ? "" : ` Down to the ${about.levels[deep]} is enough.`));
 }
 
 function showSuggestion() {

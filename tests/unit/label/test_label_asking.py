@@ -65,6 +65,9 @@ def test_questions_are_those_of_lht_next(data: Path) -> None:
     assert [levels[k] for k in found.levels] == [row["level"] for row in wanted]
     assert list(found.why) == [row["why"] for row in wanted]
     assert set(found.levels.tolist()) == {1, 2}
+    plain = next_questions(own, samples.labels, done, samples.hierarchy, Asking())  # without prices, typical samples
+    wanted = torchlht.next_questions(data, strategy="typical", budget=AHEAD)
+    assert [own.keys[i] for i in plain.rows] == [row["sample"] for row in wanted]
 
 
 def test_nothing_is_asked_about_what_is_done_or_a_test_sample(data: Path) -> None:
