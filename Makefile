@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Compiled once and kept, not anew in every process: imports are a good part of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check docs bench mutants clean
+.PHONY: setup demo test check docs release bench mutants clean
 
 setup: $(READY)
 
@@ -33,6 +33,12 @@ check: $(READY)  ## ruff, mypy --strict and the unit tests: under a minute
 docs: $(READY)  ## the site, in build/site; its gallery is executed, and warnings are errors
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
+
+release: $(READY)  ## wheel and sdist in dist/, checked as the index would
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt build twine
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
 
 bench: $(READY)  ## speed and memory as ratios against a named rival, in one run
 	$(BIN)/python benchmarks/head.py

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -175,8 +175,6 @@ def commands(run: str, workers: int) -> dict[str, Callable[[int], list[str]]]:
 
 def compare(args: argparse.Namespace, requests: list[bytes]) -> None:
     """Every server with every number of clients, in rounds."""
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
         cases = {name: one for name, one in commands(args.run, args.workers).items() if not args.only or name in args.only}
         up = {name: stack.enter_context(running(command, requests)) for name, command in cases.items()}
@@ -221,7 +219,8 @@ def overload(args: argparse.Namespace, requests: list[bytes]) -> None:
             rounds.append((full, load(port, requests, 192, args.seconds, rate=3 * full["answers"])))
     print("\n| asked | answers/s | shed/s | p50 ms | p99 ms |\n|---|---:|---:|---:|---:|")
     for i, name in enumerate(("64 clients, closed loop", "3 × that rate")):
-        print(f"| {name} | " + " | ".join(f"{np.median([one[i][key] for one in rounds]):.0f}" for key in rounds[0][0]) + " |")
+        middle = (np.median([one[i][key] for one in rounds]) for key in ("answers", "shed", "p50", "p99"))
+        print(f"| {name} | {' | '.join(f'{value:.0f}' for value in middle)} |")
     for key in ("answers", "p99"):
         ratios = [over[key] / full[key] for full, over in rounds]
         print(f"\n{key}, overloaded to full: {np.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})", flush=True)
