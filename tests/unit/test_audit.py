@@ -335,6 +335,13 @@ def test_a_label_may_be_right_or_have_slipped_and_each_class_is_weighed_by_that(
     assert _slip_weights(family, np.array([1]), TREE, shares)[0] == pytest.approx([0] * 3 + [0.3] * 3)
 
 
+def test_right_labels_are_left_alone_in_training():
+    samples, _ = birds(40, hidden=0.5)
+    found, other, fewer = believed(samples, judge_labels(samples, samples.features))
+    assert (found.labels == samples.labels).all()
+    assert other == fewer == 0
+
+
 def test_families_that_are_wrong_are_replaced_in_training():
     samples, truth = birds(40, hidden=0.8)
     rows = np.flatnonzero(samples.labels[:, 0] < 0)[::3]

@@ -4,7 +4,9 @@ A label that is more probably wrong than right is replaced by what is more proba
 no deeper than the label was. Where nothing is, it counts as unknown. So a wrong family neither teaches nor confines the targets
 of `semi`, and most samples that had one teach another family instead.
 
-Labels are judged twice: the second time by judges that did not learn from those that were doubted the first time.
+Labels are judged twice: the second time by judges that did not learn from those that were doubted the first time. Labels that
+end at a level of which it is not shown that any is wrong, since the interval of their number reaches 0, are all believed:
+what is doubted among right labels are rare looks, which training needs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import Opinions, form_opinions
 from torchlht.learn.audit.kept import LABELS, read_audit, read_rows
-from torchlht.learn.audit.wrong import Doubts, Floats, find_doubts, suggest
+from torchlht.learn.audit.wrong import Doubts, Floats, count_wrong, find_doubts, suggest
 
 DOUBTED = 0.5
 TURNS = 2  # how often labels are judged
@@ -47,7 +49,8 @@ def judge_labels(samples: Samples, features: NDArray[np.float32], *, seed: int =
     check_enough(part)
     opinions, doubts = judge_again(part, seed=seed)
     judged = Judged(np.zeros(samples.labels.shape), np.full(samples.labels.shape, -1))
-    judged.wrong[train] = np.nan_to_num(doubts.wrong)
+    shown = np.array([count.low >= 1 for count in count_wrong(opinions, part.labels, doubts)] + [False])
+    judged.wrong[train] = np.where(shown[deepest_known(part.labels)][:, None], np.nan_to_num(doubts.wrong), 0)
     rows = np.flatnonzero((judged.wrong[train] > DOUBTED).any(axis=1))
     found = suggest(opinions, part.labels, doubts, rows, if_wrong=False)
     for i, level, label in zip(train[rows].tolist(), found.level.tolist(), found.label.tolist(), strict=True):
