@@ -257,3 +257,11 @@ def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
     (run.path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"model\.safetensors missing"):
         GraphModel.load(run.path)
+
+
+def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchlht.heads.graphs.smoother.MOST", 10)
+    x, y = torch.randn(30, 2), torch.ones(30, 3, dtype=torch.int8)
+    made = Smoother.fit(x, y, y == 1)
+    assert len(made.samples) == 10
+    torch.testing.assert_close(made.samples[[0, -1]], x[[0, 29]])
