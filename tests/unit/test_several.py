@@ -225,7 +225,11 @@ def test_a_run_in_python_is_the_same_again_and_can_be_resumed(tmp_path: Path, mo
     monkeypatch.setattr("torchlht.console.note", note)
     with pytest.raises(KeyboardInterrupt):
         torchlht.train(str(file), out=tmp_path / "b", **how)
+    with pytest.raises(RunError, match="other options"):
+        torchlht.train(str(file), out=tmp_path / "b", **how | {"seed": 1})
     again = torchlht.train(resume=tmp_path / "b")
+    with pytest.raises(RunError, match="finished"):
+        torchlht.train(str(file), out=tmp_path / "b", **how)
     np.testing.assert_array_equal(GraphModel.load(again.path).probabilities(np.zeros((1, 4), dtype=np.float32)), expected)
     assert again.metrics["auprc"] == one.metrics["auprc"]
     assert not (tmp_path / "b" / "checkpoint").exists()
