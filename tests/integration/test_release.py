@@ -57,5 +57,7 @@ def test_a_tutorial_runs_from_top_to_bottom(name: str, tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         nbformat, nbclient = importlib.import_module("nbformat"), importlib.import_module("nbclient")
         notebook = nbformat.read(ROOT / "docs" / "tutorials" / f"{name}.ipynb", as_version=4)
-        assert all(cell.outputs or "import" in cell.source for cell in notebook.cells if cell.cell_type == "code"), "kept with outputs"
+        assert all(cell.outputs or "import" in cell.source for cell in notebook.cells if cell.cell_type == "code"), (
+            "kept with outputs"
+        )
         nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()

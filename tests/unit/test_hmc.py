@@ -12,7 +12,9 @@ from torchlht.lab.hmc import SETS, options_of
 from torchlht.lab.options import ReproduceArgs
 
 
-def test_it_trains_what_is_missing_and_compares_with_the_published_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_trains_what_is_missing_and_compares_with_the_published_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
     root.mkdir()
     write_genes(root, 40)
@@ -21,12 +23,15 @@ def test_it_trains_what_is_missing_and_compares_with_the_published_figure(tmp_pa
     words = ["reproduce", "hmc", "--root", str(root), "--out", str(out), "--epochs", "1"]
     main([*words, "--parts", "published-0"])
     first = (out / "results.csv").read_text().splitlines()
-    assert len(first) == 2 and first[1].startswith("derisi_FUN,published,0.0,0,")
+    assert len(first) == 2
+    assert first[1].startswith("derisi_FUN,published,0.0,0,")
     stamp = (out / "runs" / "published-0-derisi_FUN-s0" / "metrics.json").stat().st_mtime_ns
     main(words)
     assert (out / "runs" / "published-0-derisi_FUN-s0" / "metrics.json").stat().st_mtime_ns == stamp
     rows = (out / "results.csv").read_text().splitlines()
-    assert [row.split(",")[1:3] for row in rows[1:]] == [[arm, mask] for mask in ("0.0", "0.5") for arm in ("published", "ours")]
+    assert [row.split(",")[1:3] for row in rows[1:]] == [
+        [arm, mask] for mask in ("0.0", "0.5") for arm in ("published", "ours")
+    ]
     assert "| derisi_FUN | 0.195 |" in (out / "table.md").read_text()
     assert "lht minus c-hmcnn" in capsys.readouterr().out
 
@@ -42,4 +47,6 @@ def test_full_scale_has_the_published_settings() -> None:
     args = ReproduceArgs("hmc", scale="full")
     found = options_of(args, SETS[10], Path("seq_GO.train.arff"), "published", 0.0, 3, Path("x"))
     assert (found.batch_size, found.lr, found.epochs, found.weight_decay, found.val) == (4, 1e-4, 45, 1e-5, 0.0)
-    assert found.option == ("width=9000", "dropout=0.7") and found.method == "c-hmcnn" and found.seed == 3
+    assert found.option == ("width=9000", "dropout=0.7")
+    assert found.method == "c-hmcnn"
+    assert found.seed == 3

@@ -95,7 +95,8 @@ def test_with_lht_an_unknown_child_learns_from_its_parent_and_with_flat_it_does_
     for method, learns in (("lht", True), ("flat", False)):
         z = torch.zeros(1, 1, len(BATS), requires_grad=True)
         network(BATS, method).loss(z, y).backward()
-        assert z.grad is not None and bool(z.grad[0, 0, BATS.index("herring gull")] < 0) is learns
+        assert z.grad is not None
+        assert bool(z.grad[0, 0, BATS.index("herring gull")] < 0) is learns
 
 
 def test_members_are_averaged_and_differ() -> None:
@@ -187,16 +188,20 @@ def test_train_predict_and_evaluate_from_the_command_line(tmp_path: Path, capsys
     file, run = write_genes(tmp_path), tmp_path / "run"
     main(["train", str(file), "--out", str(run), "--width", "32", "--option", "dropout=0.1", "--batch-size", "16", "--quiet"])
     said = capsys.readouterr().out
-    assert "AU(PRC)" in said and "lht evaluate" in said
+    assert "AU(PRC)" in said
+    assert "lht evaluate" in said
     names = {"config.yaml", "graph.json", "model.safetensors", "metrics.json", "history.csv"}
     assert {path.name for path in run.iterdir()} == names
     metrics = json.loads((run / "metrics.json").read_text())
-    assert metrics["auprc"] > 0.9 and metrics["f1_micro"] > 0.8 and "validation" in metrics
+    assert metrics["auprc"] > 0.9
+    assert metrics["f1_micro"] > 0.8
+    assert "validation" in metrics
     main(["evaluate", str(run), "--json"])
     assert json.loads(capsys.readouterr().out)["auprc"] == pytest.approx(metrics["auprc"])
     main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "json", "--limit", "2"])
     first, second = json.loads(capsys.readouterr().out)
-    assert set(first["answer"]) == {"a", "b"} and "deep" in second["answer"]
+    assert set(first["answer"]) == {"a", "b"}
+    assert "deep" in second["answer"]
     main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "csv", "--limit", "1"])
     assert capsys.readouterr().out.startswith("file,class,probability,deepest\n")
     main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--limit", "1"])
@@ -220,9 +225,14 @@ def test_a_run_in_python_is_the_same_again_and_can_be_resumed(tmp_path: Path, mo
     monkeypatch.setattr("torchlht.console.note", note)
     with pytest.raises(KeyboardInterrupt):
         torchlht.train(str(file), out=tmp_path / "b", **how)
+    with pytest.raises(RunError, match="other options"):
+        torchlht.train(str(file), out=tmp_path / "b", **how | {"seed": 1})
     again = torchlht.train(resume=tmp_path / "b")
+    with pytest.raises(RunError, match="finished"):
+        torchlht.train(str(file), out=tmp_path / "b", **how)
     np.testing.assert_array_equal(GraphModel.load(again.path).probabilities(np.zeros((1, 4), dtype=np.float32)), expected)
-    assert again.metrics["auprc"] == one.metrics["auprc"] and not (tmp_path / "b" / "checkpoint").exists()
+    assert again.metrics["auprc"] == one.metrics["auprc"]
+    assert not (tmp_path / "b" / "checkpoint").exists()
 
 
 def test_what_has_no_meaning_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,7 +247,8 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     ):
         with pytest.raises(SystemExit) as stop:
             main(["train", file, "--out", str(tmp_path / "no"), *words])
-        assert stop.value.code == 2 and said in capsys.readouterr().err
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
     with pytest.raises(ConfigError, match="no option"):
         torchlht.train(file, gamma=1, out=tmp_path / "no")
@@ -250,3 +261,11 @@ def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
     (run.path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"model\.safetensors missing"):
         GraphModel.load(run.path)
+
+
+def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchlht.heads.graphs.smoother.MOST", 10)
+    x, y = torch.randn(30, 2), torch.ones(30, 3, dtype=torch.int8)
+    made = Smoother.fit(x, y, y == 1)
+    assert len(made.samples) == 10
+    torch.testing.assert_close(made.samples[[0, -1]], x[[0, 29]])

@@ -1,18 +1,20 @@
-"""`lht hierarchy show` and `lht hierarchy check`."""
+"""`lht hierarchy show`, `check`, `find`, `repair`, `diff` and `graft`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from torchlht import console
-from torchlht.commands.base import command
-from torchlht.data.options import Options, TreePlace, Word
-from torchlht.doors import Count
-from torchlht.errors import HierarchyError
+from torchlht.commands.base import AcceleratorArgs, command
+from torchlht.data.options import DataPlace, OnErrorArgs, Options, TreeArgs, TreePlace, Word
+from torchlht.doors import Breadth, Count, NotNegative, Seed, Workers
+from torchlht.errors import ConfigError, HierarchyError
 from torchlht.show import terminal
 
 if TYPE_CHECKING:
+    from torchlht.data.samples import Samples
     from torchlht.hierarchy.tree import Hierarchy
 
 
@@ -50,3 +52,179 @@ def run_hierarchy_check(args: HierarchyArgs) -> None:
         console.notes.print(terminal.faults_text(error.source, error.faults), soft_wrap=True)
         raise SystemExit(2) from None
     console.say(f"{args.file}: no problems; {tree.describe()}")
+
+
+# ---- found, repaired, compared -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookArgs(OnErrorArgs, AcceleratorArgs):
+    """How pictures are looked at."""
+
+    backbone: str = "efficientnet_lite0"
+    """The pretrained network that turns pictures into features; its weights need the extra `offline`, those of timm the hub."""
+    workers: Workers | None = None
+    """How many processes decode pictures; the number of cores by default."""
+    quiet: bool = False
+    """Show no progress, only the result."""
+
+
+def seen(data: str, args: LookArgs, unknown: list[str] | None = None) -> Samples:
+    """The training samples of some data, pictures as features."""
+    import dataclasses
+
+    from torchlht.data.samples import check_images, read_data
+    from torchlht.show.audited import picture_features
+
+    samples, _ = check_images(read_data(data, unknown=unknown or ()), args.on_error)
+    samples = samples.select(samples.index("train"))
+    if samples.images is None:
+        return samples
+    found = picture_features(samples, args.backbone, args.accelerator, args.workers, quiet=args.quiet)
+    return dataclasses.replace(samples, features=found)
+
+
+@dataclass(frozen=True)
+class FindArgs(LookArgs):
+    """Find a tree."""
+
+    data: Annotated[DataPlace, Word("DATA")]
+    """Pictures or features with finest labels: a folder, a table, an .npz, `demo`. Coarser labels are not looked at."""
+    _: KW_ONLY
+    levels: Breadth = 2
+    """How many levels the tree has, with the finest."""
+    groups: str | None = None
+    """How many groups each level above the finest has, fine first, such as 38,13; by default what separates best."""
+    names: bool = True
+    """Let names help, where classes whose names end in the same word look alike."""
+    out: Path = Path("tree.json")
+    """The file to write."""
+    seed: Seed = 0
+    """Draws samples again, to see how stable the groups are."""
+
+    def _check(self) -> None:
+        if not 2 <= self.levels <= 8:
+            raise ConfigError(f"`levels` is {self.levels}: it must be from 2 to 8")
+        self.counts()
+
+    def counts(self) -> list[int] | None:
+        """`groups` as numbers."""
+        if self.groups is None:
+            return None
+        if not all(word.strip().isdecimal() for word in self.groups.split(",")):
+            raise ConfigError(f"`groups` is {self.groups!r}: pass whole numbers, separated by commas")
+        return [int(word) for word in self.groups.split(",")]
+
+
+@command("hierarchy find", "before training")
+def run_hierarchy_find(args: FindArgs) -> None:
+    """Build a tree over the finest classes, from what they look like and are called."""
+    from torchlht.learn.growing import find_tree
+
+    refuse_other(args.out)
+    found = find_tree(seen(args.data, args), levels=args.levels, groups=args.counts(), names=args.names, seed=args.seed)
+    found.tree.write(args.out)
+    console.say(terminal.draw_tree(found.tree, args.out.name, None if found.tree.sizes[0] <= 60 else args.levels - 1))
+    for i, (stable, inside, chance) in enumerate(zip(found.stable, found.inside, found.chance, strict=True)):
+        level = found.tree.levels[found.tree.top_down[i]]
+        worth = f"{inside:.0%} of mistakes stay inside a group ({chance:.0%} would by chance)"
+        console.say(f"{level}: agreement {stable:.2f} with groups of samples drawn again; {worth}")
+    console.say(f"names {'helped' if found.named else 'played no part'} · saved in {args.out}")
+
+
+def refuse_other(out: Path) -> None:
+    """Refuse to replace a file that is not a tree of ours."""
+    from torchlht.files import refuse_replacing
+    from torchlht.hierarchy.reading import FORMAT
+
+    refuse_replacing(out, "a tree that we wrote", lambda path: FORMAT.encode() in path.read_bytes()[:100])
+
+
+@dataclass(frozen=True)
+class RepairArgs(LookArgs, TreeArgs):
+    """Repair a tree."""
+
+    file: Annotated[TreePlace, Word("TREE")]
+    """The tree to judge: a .csv, .json or .yaml file."""
+    data: Annotated[DataPlace, Word("DATA")]
+    """Pictures or features with finest labels of the same names."""
+    _: KW_ONLY
+    sure: NotNegative = 1.0
+    """Log-odds from which a move is made in the new tree."""
+    top: Count = 20
+    """How many proposals to show."""
+    out: Path | None = None
+    """The new tree; TREE-repaired.json beside it by default."""
+
+
+@command("hierarchy repair", "before training")
+def run_hierarchy_repair(args: RepairArgs) -> None:
+    """Propose moves, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
+    from torchlht.hierarchy.tree import Hierarchy
+    from torchlht.learn.mending import moved, propose
+
+    out = args.out or args.file.with_name(f"{args.file.stem}-repaired.json")
+    refuse_other(out)
+    tree = Hierarchy.read(args.file, args.level_names())
+    remarks = propose(seen(args.data, args, args.unknown_names()), tree)
+    for remark in remarks[: args.top]:
+        console.say(
+            f"{remark.kind} · {remark.label}: {remark.reason}" + (f" (log-odds {remark.score:.1f})" if remark.score else "")
+        )
+    new, made = moved(tree, remarks, args.sure)
+    new.write(out)
+    console.say(
+        f"{console.plural(len(remarks), 'proposal')}, {len(made)} of them made in {out}; lht hierarchy diff {args.file} {out}"
+    )
+
+
+@dataclass(frozen=True)
+class TwoTreesArgs(Options):
+    """Two trees."""
+
+    first: Annotated[TreePlace, Word("A")]
+    """A tree: a .csv, .json or .yaml file, a folder tree, or a run directory."""
+    second: Annotated[TreePlace, Word("B")]
+    """Another one, with the same levels."""
+    levels: str | None = None
+    """Level names coarse → fine, such as order,family,species, for both."""
+
+    def both(self) -> tuple[Hierarchy, Hierarchy]:
+        """The two trees."""
+        from torchlht.hierarchy.tree import Hierarchy
+
+        names = self.levels.split(",") if self.levels else None
+        return Hierarchy.read(self.first, names), Hierarchy.read(self.second, names)
+
+
+@dataclass(frozen=True)
+class GraftArgs(TwoTreesArgs):
+    """Graft one tree onto another."""
+
+    _: KW_ONLY
+    out: Path = Path("tree.json")
+    """The file to write."""
+
+
+@command("hierarchy diff", "before training")
+def run_hierarchy_diff(args: TwoTreesArgs) -> None:
+    """List what differs between two trees."""
+    from torchlht.hierarchy.comparing import differences
+
+    found = differences(*args.both())
+    for one in found:
+        console.say(str(one))
+    console.say(f"{console.plural(len(found), 'difference')}" if found else "no differences")
+
+
+@command("hierarchy graft", "before training")
+def run_hierarchy_graft(args: GraftArgs) -> None:
+    """Add the classes of tree B that tree A lacks; where they disagree, A is right."""
+    from torchlht.hierarchy.comparing import graft
+
+    refuse_other(args.out)
+    tree, disagree = graft(*args.both())
+    tree.write(args.out)
+    for one in disagree:
+        console.say(f"{one.level} {one.name}: stays under {one.was}, where A has it; B has it under {one.now}")
+    console.say(f"{tree.describe()} · saved in {args.out}")

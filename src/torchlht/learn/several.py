@@ -22,13 +22,14 @@ from torchlht import console
 from torchlht.answer.model import Checkpoint, Run, load_checkpoint, save_checkpoint
 from torchlht.answer.records import read_config
 from torchlht.answer.several import GraphModel
+from torchlht.data.samples import lasting_name
 from torchlht.data.several import Several, hide, hold_out, is_several, read_several
-from torchlht.errors import ConfigError, DataError, DivergedError, RunError
+from torchlht.errors import ConfigError, DataError, DivergedError, RunError, as_flag
 from torchlht.files import claimed
 from torchlht.heads.graphs.network import GraphNetwork
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.smoother import Smoother
-from torchlht.learn.options import TrainArgs
+from torchlht.learn.options import HERE, TrainArgs
 from torchlht.measure.several import average_precision, fit_thresholds, measure
 
 Ints = NDArray[np.int64]
@@ -73,14 +74,14 @@ def train_several(args: TrainArgs) -> Path:
         kept = TrainArgs.from_dict(read_config(args.resume)["train"])
         args = dataclasses.replace(kept, out=args.resume, quiet=args.quiet)
     own = check_several(args)
+    args = dataclasses.replace(args, data=lasting_name(args.data))
     out = args.out or Path("runs") / f"{Path(args.data).stem}-{args.method}-s{args.seed}"
     with claimed(out):
         return _train_there(args, own, Run(out))
 
 
 def _train_there(args: TrainArgs, own: GraphArgs, run: Run) -> Path:
-    if run.metrics.is_file():
-        raise RunError(f"{run.path}: holds a finished run; choose another `out`, or remove it")
+    refuse_others(args, run)
     data = prepare(args)
     console.note(f"data    {data.describe()}\nmethod  {own.method}\nrun     {run.path}", quiet=args.quiet)
     started = time.monotonic()
@@ -108,6 +109,18 @@ def _train_there(args: TrainArgs, own: GraphArgs, run: Run) -> Path:
         metrics |= measured(model, data, test)
     run.write_metrics(metrics)
     return run.path
+
+
+def refuse_others(args: TrainArgs, run: Run) -> None:
+    """Raise RunError if the directory holds something else than an unfinished run with the same options."""
+    if run.metrics.is_file() or not run.config.is_file():
+        run.claim()
+        return
+    kept = TrainArgs.from_dict(read_config(run.path)["train"]).to_dict()
+    free = ("out", "resume", "quiet", "track", *HERE)
+    if others := [as_flag(name) for name, value in args.to_dict().items() if name not in free and value != kept[name]]:
+        said = f"holds an unfinished run with other options ({', '.join(others)})"
+        raise RunError(f"{run.path}: {said}; continue it with lht train --resume {run.path}, or choose another `out`")
 
 
 def prepare(args: TrainArgs) -> Several:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 WIDTHS, RIDGES = (0.25, 0.5, 1.0, 2.0), (0.3, 1.0, 3.0, 10.0, 30.0)  # widths in units of the median squared distance
 FAR = 5.0  # standardised features are cut off there
-COMMON = 128  # classes that choose the kernel
-MOST = 20_000
+COMMON, FEW = 128, 2500  # classes, and samples, that choose the kernel
+MOST = 10_000
 """Most samples that are kept; more would need more memory than most machines have."""
 
 
@@ -54,13 +54,15 @@ class Smoother(nn.Module):
             labels: (N, nodes): 1 there, 0 not, -1 unknown.
             given: (N, nodes) bool: samples that have all parents of a class.
         """
-        x, known = x[:MOST].clamp(-FAR, FAR), labels[:MOST] >= 0
-        y, given = (labels[:MOST] == 1).float(), given[:MOST]
+        rows = spread(len(x), MOST)
+        x, known, given = x[rows].clamp(-FAR, FAR), labels[rows] >= 0, given[rows]
+        y = (labels[rows] == 1).float()
         y = torch.where(known, y, conditional_rates(y, known, given))
         made = cls(len(x), x.shape[1], labels.shape[1])
         squared = torch.cdist(x, x).square()
         median = squared.median().clamp(min=1e-12)
-        width, ridge = choose_kernel(squared, median, y, known)
+        few = spread(len(x), FEW)
+        width, ridge = choose_kernel(squared[few][:, few], median, y[few], known[few])
         kernel = torch.exp(-squared / (width * median))
         inverse = torch.linalg.inv((kernel + ridge * torch.eye(len(x))).double()).float()
         for _ in range(1 if bool(known.all()) else 2):
@@ -70,6 +72,11 @@ class Smoother(nn.Module):
             y = torch.where(known, y, left_out.clamp(0, 1))
         made.samples, made.width = x, width * median
         return made
+
+
+def spread(count: int, most: int) -> Tensor:
+    """Positions of at most so many of `count` samples, evenly spread."""
+    return torch.arange(count) if count <= most else torch.linspace(0, count - 1, most).long()
 
 
 def choose_kernel(squared: Tensor, median: Tensor, y: Tensor, known: Tensor) -> tuple[float, float]:

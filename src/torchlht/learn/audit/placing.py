@@ -53,16 +53,22 @@ def find_remarks(opinions: Opinions, samples: Samples) -> list[Remark]:
     """Everything about the tree that looks wrong, most suspicious first."""
     tree = samples.hierarchy
     judge = learn(opinions.x, samples.labels, tree)
-    found = [*misplaced(judge, tree), *_same_classes(opinions, samples)] if tree.sizes[0] <= MANY_CLASSES else []
-    return sorted(found, key=lambda one: -one.score) + _spellings(tree)
+    found = [*misplaced(judge, tree), *same_classes(opinions, samples)] if tree.sizes[0] <= MANY_CLASSES else []
+    return sorted(found, key=lambda one: -one.score) + spellings(tree)
 
 
 # ---- under the wrong parent ------------------------------------------------------------------------------------------
 
 
-def misplaced(judge: Judge, tree: Hierarchy) -> list[Remark]:
-    """Finest classes that look like the children of another parent, most surely first."""
-    cosines = class_cosines(judge)
+def misplaced(judge: Judge, tree: Hierarchy, cosines: Floats | None = None) -> list[Remark]:
+    """Finest classes that look like the children of another parent, most surely first.
+
+    Args:
+        judge: knows which classes have samples.
+        tree: where the classes are.
+        cosines: (C_1, C_1) how much classes are alike; by default the cosines of the judge's means.
+    """
+    cosines = class_cosines(judge) if cosines is None else cosines
     near = np.exp(SHARP * (cosines - 1))
     np.fill_diagonal(near, 0)
     near[:, judge.mass.numpy() <= 0] = 0
@@ -122,7 +128,7 @@ def _remark(tree: Hierarchy, i: int, k: int, now: int, place: int, score: float)
 # ---- two names for one -----------------------------------------------------------------------------------------------
 
 
-def _same_classes(opinions: Opinions, samples: Samples) -> list[Remark]:
+def same_classes(opinions: Opinions, samples: Samples) -> list[Remark]:
     """Pairs of siblings that judges who have not seen the labels cannot tell apart: right hardly more often than a coin."""
     tree, wins, counts = samples.hierarchy, *_told_apart(opinions, samples)
     parents = tree.parents[0] if len(tree) > 1 else np.zeros(tree.sizes[0], dtype=np.int64)
@@ -152,7 +158,7 @@ def _told_apart(opinions: Opinions, samples: Samples) -> tuple[Floats, Floats]:
 # ---- spellings -------------------------------------------------------------------------------------------------------
 
 
-def _spellings(tree: Hierarchy) -> list[Remark]:
+def spellings(tree: Hierarchy) -> list[Remark]:
     """Names of one level that differ by case, blanks, hyphens or a single letter."""
     found = []
     for k in tree.top_down:

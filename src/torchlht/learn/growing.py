@@ -1,0 +1,241 @@
+"""A tree found in the data: classes that look alike, and are called alike where that helps, are put into one group.
+
+Classes are compared as in `audit/placing.py`, by the cosines of their means under a shrunk scatter. Classes whose names end in
+the same word, as gulls do, come first, if such classes look more alike than others do. Groups are joined by average linkage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchlht.data.samples import Ints, Samples
+from torchlht.errors import ConfigError, DataError
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.audit.discriminant import WIDEST, Judge, components, learn
+from torchlht.learn.audit.placing import MANY_CLASSES, class_cosines
+from torchlht.learn.audit.wrong import Floats
+from torchlht.learn.semi.propagation import even
+
+NAMED = 0.5  # how much nearer classes are whose names end in the same word; cosines are from -1 to 1
+HELPFUL = 0.1  # by how much such classes must look more alike than others before their names count
+Bools = NDArray[np.bool_]
+REPEATS = 10  # of drawing samples again
+
+
+@dataclass(frozen=True)
+class Found:
+    """A tree and what it is worth.
+
+    Attributes:
+        tree: its finest level is that of the data.
+        stable: for each level of groups, coarse → fine: agreement (adjusted Rand index) with groups of samples drawn again.
+        inside: for each of them, the share of mistakes between classes that stay inside a group,
+        chance: and that share if mistakes fell on any class.
+        named: whether names took part.
+    """
+
+    tree: Hierarchy
+    stable: tuple[float, ...]
+    inside: tuple[float, ...]
+    chance: tuple[float, ...]
+    named: bool
+
+
+def find_tree(
+    samples: Samples, *, levels: int = 2, groups: Sequence[int] | None = None, names: bool = True, seed: int = 0
+) -> Found:
+    """Build a tree over the finest classes from features.
+
+    Args:
+        samples: features, with finest labels on at least two samples of some class.
+        levels: how many levels the tree has, with the finest.
+        groups: how many groups each level above the finest has, fine first; by default chosen by how well they separate.
+        names: whether names may help.
+        seed: for drawing samples again.
+
+    Raises:
+        DataError: when there are too few labelled classes.
+    """
+    x, fine = labelled(samples)
+    size, classes = samples.hierarchy.sizes[0], samples.hierarchy.classes[0]
+    if groups is not None and (len(groups) != levels - 1 or any(not 1 <= n <= size for n in groups)):
+        raise ConfigError(f"`groups` is {list(groups)}: pass {levels - 1} numbers from 1 to {size}, fine first")
+    far = distances(x, fine, size)
+    alike = same_word(classes) if names else np.zeros((size, size), dtype=bool)
+    named = bool(names_help(far, alike))
+    far = far + NAMED * (1 - alike) if named else far
+    counts = list(groups) if groups is not None else choose_counts(far, levels - 1)
+    cuts = cut(far, counts)
+    generator = np.random.default_rng(seed)
+    again = [cut(_redrawn(x, fine, size, alike if named else None, generator), counts) for _ in range(REPEATS)]
+    stable = [float(np.mean([rand_index(own, other[i]) for other in again])) for i, own in enumerate(cuts)]
+    confused = mistakes(x, fine, size, generator)
+    inside, chance = zip(*(_worth(confused, own) for own in cuts), strict=True)
+    tree = named_tree(samples.hierarchy, cuts)
+    return Found(tree, tuple(stable[::-1]), inside[::-1], chance[::-1], named)
+
+
+def labelled(samples: Samples) -> tuple[torch.Tensor, Ints]:
+    """Features and finest labels of the samples that have one, as judges take them."""
+    assert samples.features is not None
+    keep = np.flatnonzero(samples.labels[:, 0] >= 0)
+    count = len(np.unique(samples.labels[keep, 0]))
+    if count < 3 or len(keep) < count + 2:
+        raise DataError(f"{samples.name}: {len(keep)} labelled samples of {count} finest classes are too few to group classes")
+    if samples.hierarchy.sizes[0] > MANY_CLASSES:
+        raise DataError(f"{samples.name}: more than {MANY_CLASSES:,} finest classes are not compared in pairs")
+    x = components(even(torch.from_numpy(samples.features[keep])), WIDEST)
+    return x, samples.labels[keep, 0]
+
+
+# ---- how far classes are apart -----------------------------------------------------------------------------------------
+
+
+def judge_of(x: torch.Tensor, fine: Ints, size: int) -> Judge:
+    """A discriminant of the finest classes alone, which no tree draws together."""
+    return learn(x, fine[:, None], Hierarchy(levels=["class"], classes=[[str(i) for i in range(size)]], parents=[]))
+
+
+def distances(x: torch.Tensor, fine: Ints, size: int) -> Floats:
+    """(C, C) one minus the cosines of the classes' means, 1 to a class without samples."""
+    judge = judge_of(x, fine, size)
+    far = 1 - class_cosines(judge)
+    absent = judge.mass.numpy() <= 0
+    far[absent], far[:, absent] = 1, 1
+    np.fill_diagonal(far, 0)
+    return far.clip(min=0)
+
+
+def same_word(names: Sequence[str]) -> Bools:
+    """(C, C) whether two names end in the same word of at least three letters.
+
+    >>> same_word(["Herring_Gull", "004.Ivory Gull", "Puffin"]).tolist()
+    [[False, True, False], [True, False, False], [False, False, False]]
+    """
+    last = [(re.findall(r"[^\W\d_]{3,}", name.casefold()) or [""])[-1] for name in names]
+    found = np.array([[a == b != "" for b in last] for a in last]).reshape(len(names), len(names))
+    np.fill_diagonal(found, False)
+    return found
+
+
+def names_help(far: Floats, alike: Bools) -> bool:
+    """Whether classes with similar names look more alike than others do."""
+    others = ~alike & ~np.eye(len(far), dtype=bool)
+    return bool(alike.any() and others.any() and far[others].mean() - far[alike].mean() > HELPFUL)
+
+
+# ---- groups ------------------------------------------------------------------------------------------------------------
+
+
+def cut(far: Floats, counts: Sequence[int]) -> list[Ints]:
+    """The group of each class, for every number of groups: average linkage, cut there."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
+    joined = linkage(squareform(far, checks=False), "average")
+    return [np.unique(fcluster(joined, count, "maxclust"), return_inverse=True)[1] for count in counts]
+
+
+def choose_counts(far: Floats, levels: int) -> list[int]:
+    """For each level, fine first, the number of groups that separates best among some."""
+    found: list[int] = []
+    top = len(far)
+    for _ in range(levels):
+        tried = sorted({max(round(top * share), 2) for share in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)})
+        scores = [silhouette(far, own) for own in cut(far, tried)]
+        top = tried[int(np.argmax(scores))]
+        found.append(top)
+    return found
+
+
+def silhouette(far: Floats, groups: Ints) -> float:
+    """The mean silhouette: how much nearer classes are to their own group than to the next; 0 for a class alone."""
+    member = np.eye(groups.max() + 1)[groups]
+    count = member.sum(0)
+    total = far @ member
+    each = np.arange(len(far))
+    own = total[each, groups] / np.maximum(count[groups] - 1, 1)
+    other = total / count
+    other[each, groups] = np.inf
+    nearest = other.min(1)
+    score = np.where(count[groups] > 1, (nearest - own) / np.maximum(np.maximum(nearest, own), 1e-12), 0)
+    return float(score.mean()) if len(count) > 1 else 0.0
+
+
+def rand_index(a: Ints, b: Ints) -> float:
+    """The adjusted Rand index of two groupings: 1 if they are the same, 0 as by chance."""
+    table = np.zeros((a.max() + 1, b.max() + 1))
+    np.add.at(table, (a, b), 1)
+    pairs, rows, columns = ((n * (n - 1) / 2).sum() for n in (table, table.sum(1), table.sum(0)))
+    expected = rows * columns / max(len(a) * (len(a) - 1) / 2, 1)
+    most = (rows + columns) / 2
+    return float((pairs - expected) / (most - expected)) if most != expected else 1.0
+
+
+def _redrawn(x: torch.Tensor, fine: Ints, size: int, alike: Bools | None, generator: np.random.Generator) -> Floats:
+    """Distances from as many samples of each class, drawn with replacement."""
+    rows = np.concatenate([generator.choice(own, len(own)) for own in _by_class(fine)])
+    far = distances(x[torch.from_numpy(rows)], fine[rows], size)
+    return far if alike is None else far + NAMED * (1 - alike)
+
+
+def _by_class(fine: Ints) -> list[Ints]:
+    return [np.flatnonzero(fine == c) for c in np.unique(fine)]
+
+
+def mistakes(x: torch.Tensor, fine: Ints, size: int, generator: np.random.Generator) -> Ints:
+    """(M, 2) true and given class of samples that a judge who has not seen them takes for another class."""
+    half = np.zeros(len(fine), dtype=bool)
+    for own in _by_class(fine):
+        half[generator.permutation(own)[: len(own) // 2]] = True
+    found = []
+    for seen in (half, ~half):
+        judge = judge_of(x[torch.from_numpy(seen)], fine[seen], size)
+        scores = judge.scores(x[torch.from_numpy(~seen)])
+        scores[:, judge.mass <= 0] = -torch.inf
+        said = scores.argmax(1).numpy()
+        found.append(np.stack([fine[~seen], said], 1)[said != fine[~seen]])
+    return np.concatenate(found)
+
+
+def _worth(confused: Ints, groups: Ints) -> tuple[float, float]:
+    """The share of mistakes inside a group, and what it would be by chance."""
+    sizes = np.bincount(groups)
+    chance = float(((sizes[groups] - 1) / max(len(groups) - 1, 1)).mean())
+    return (float((groups[confused[:, 0]] == groups[confused[:, 1]]).mean()) if len(confused) else 1.0), chance
+
+
+def named_tree(tree: Hierarchy, cuts: Sequence[Ints]) -> Hierarchy:
+    """The tree of nested groups; a group is called after the word that most of its classes end in, or after its first class."""
+    levels = [tree.levels[0], *(f"group{i + 1 if len(cuts) > 1 else ''}" for i in range(len(cuts)))]
+    classes, parents, below = [list(tree.classes[0])], [], np.arange(tree.sizes[0])
+    for own in cuts:
+        above = np.zeros(below.max() + 1, dtype=np.int64)
+        above[below] = own
+        parents.append(above)
+        classes.append(_unique([_title([tree.classes[0][i] for i in np.flatnonzero(own == g)]) for g in range(own.max() + 1)]))
+        below = own
+    return Hierarchy(levels=levels, classes=classes, parents=parents, source="found tree")
+
+
+def _title(members: Sequence[str]) -> str:
+    last = [(re.findall(r"[^\W\d_]{3,}", name) or [""])[-1] for name in members]
+    best = max(sorted(set(last)), key=last.count)
+    if best and last.count(best) * 2 > len(members):
+        return f"{best} group"
+    return f"{members[0]} and others" if len(members) > 1 else f"{members[0]} alone"
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} {seen[name]}")
+    return found

@@ -1,0 +1,67 @@
+"""`repair`: what is wrong with a tree, by what its classes look like and are called; and the tree with classes moved."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from torchlht.data.samples import Samples
+from torchlht.errors import DataError
+from torchlht.hierarchy.tree import Hierarchy
+from torchlht.learn.audit.discriminant import form_opinions
+from torchlht.learn.audit.placing import Remark, class_cosines, misplaced, same_classes, spellings
+from torchlht.learn.growing import NAMED, judge_of, labelled, names_help, same_word
+
+SURE = 1.0  # log-odds from which a move is made
+
+
+def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
+    """Moves, most surely first; then classes that are perhaps one, and spellings.
+
+    Args:
+        samples: features with finest labels; their own tree plays no part.
+        tree: the tree to judge, with the same finest classes.
+
+    Raises:
+        DataError: when the finest classes are others.
+    """
+    samples = under(samples, tree)
+    x, fine = labelled(samples)
+    judge = judge_of(x, fine, tree.sizes[0])
+    cosines, alike = class_cosines(judge), same_word(tree.classes[0])
+    if names_help(1 - cosines, alike):
+        cosines = cosines + NAMED * alike
+    moves = misplaced(judge, tree, cosines)
+    return [*moves, *same_classes(form_opinions(samples), samples), *spellings(tree)]
+
+
+def under(samples: Samples, tree: Hierarchy) -> Samples:
+    """The samples that have a finest label, with this tree in the place of their own."""
+    own, missing = samples.hierarchy.classes[0], sorted(set(samples.hierarchy.classes[0]) - set(tree.classes[0]))
+    if missing:
+        raise DataError(
+            f"{samples.name}: {tree.levels[0]} {missing[0]!r} is not in the tree ({len(missing)} of {len(own)} missing)"
+        )
+    place = np.array([tree.index(0, name) for name in own])
+    kept = samples.select(np.flatnonzero(samples.labels[:, 0] >= 0))
+    fine = place[kept.labels[:, 0]]
+    labels = np.stack([tree.ancestors(k)[fine] for k in range(len(tree))], axis=1)
+    return dataclasses.replace(kept, hierarchy=tree, labels=labels)
+
+
+def moved(tree: Hierarchy, remarks: Sequence[Remark], sure: float = SURE) -> tuple[Hierarchy, list[Remark]]:
+    """The tree with every sure move to another parent made, and these moves. A parent that loses its last child goes, too."""
+    if len(tree) == 1:
+        return tree, []
+    places = set(tree.classes[1])
+    made = [r for r in remarks if r.kind == "misplaced" and r.score >= sure and {r.now, r.better} <= places]
+    place = {name: tree.classes[1][parent] for name, parent in zip(tree.classes[0], tree.parents[0], strict=True)}
+    place |= {remark.label: remark.better for remark in made}
+    paths = []
+    for name in tree.classes[0]:
+        at = tree.index(1, place[name])
+        up = [tree.classes[k][tree.ancestors(k, of=1)[at]] for k in tree.top_down if k >= 1]
+        paths.append((*up, name))
+    return (Hierarchy.from_paths(paths, tree.levels[::-1]) if made else tree), made

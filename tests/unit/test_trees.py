@@ -1,0 +1,143 @@
+"""Trees that are found in data, repaired, compared and grafted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+from torchlht import Hierarchy
+from torchlht.cli import main
+from torchlht.data.samples import Samples, read_data
+from torchlht.errors import ConfigError, DataError, HierarchyError
+from torchlht.hierarchy.comparing import differences, graft
+from torchlht.learn.growing import find_tree, names_help, rand_index, same_word, silhouette
+from torchlht.learn.mending import moved, propose
+
+FAMILIES = {"Gulls": 4, "Auks": 3, "Owls": 4}
+TREE = Hierarchy.from_paths(
+    [(family, f"{letter} {family[:-1]}") for family, count in FAMILIES.items() for letter in "ABCD"[:count]],
+    ("family", "species"),
+)
+
+
+def birds(tree: Hierarchy = TREE, *, each: int = 8, plain: bool = False) -> Samples:
+    """Features around a mean for each species, which lies around one for each family of `TREE`."""
+    generator = np.random.default_rng(0)
+    family = generator.normal(size=(TREE.sizes[1], 12)) * 2
+    species = family[TREE.parents[0]] + generator.normal(size=(TREE.sizes[0], 12)) * 0.5
+    fine = np.repeat(np.arange(TREE.sizes[0]), each)
+    if plain:  # names that say nothing
+        tree = Hierarchy(levels=TREE.levels, classes=[[f"{i}" for i in range(11)], TREE.classes[1]], parents=TREE.parents)
+    labels = np.stack([fine, tree.parents[0][fine]], 1)
+    x = (species[fine] + generator.normal(size=(len(fine), 12)) * 0.4).astype(np.float32)
+    return Samples("birds", tree, tuple(map(str, range(len(x)))), labels, np.full(len(x), "train"), features=x)
+
+
+def write(samples: Samples, path: Path) -> Path:
+    names = {f"classes_{level}": np.array(samples.hierarchy.classes[k]) for k, level in enumerate(samples.hierarchy.levels)}
+    train = np.ones(len(samples), dtype=bool)
+    np.savez(path, x=samples.features, y=samples.labels, train=train, levels=np.array(samples.hierarchy.levels), **names)
+    return path
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_families_are_found_from_looks_with_and_without_names(plain: bool) -> None:
+    found = find_tree(birds(plain=plain), groups=[3])
+    assert rand_index(found.tree.parents[0], TREE.parents[0]) == 1
+    assert found.named is not plain
+    assert found.tree.levels == ("species", "group")
+    assert found.stable[0] > 0.8
+    assert found.chance[0] == pytest.approx(0.273, abs=1e-3)
+    if not plain:
+        assert set(found.tree.classes[1]) == {"Gull group", "Auk group", "Owl group"}
+
+
+def test_the_number_of_groups_and_more_levels_are_chosen() -> None:
+    found = find_tree(birds(plain=True), levels=3)
+    assert len(found.tree) == 3
+    assert found.tree.sizes[0] > found.tree.sizes[1] >= found.tree.sizes[2] >= 2
+    with pytest.raises(ConfigError, match="pass 1 numbers from 1 to 11"):
+        find_tree(birds(), groups=[3, 2])
+    with pytest.raises(DataError, match="too few"):
+        find_tree(birds().select(np.arange(10)), groups=[2])
+
+
+def test_names_count_only_where_they_agree_with_looks() -> None:
+    alike = same_word(["Sea Lion", "Mountain Lion", "Seal", "Cat"])
+    assert alike.sum() == 2
+    near = np.array([[0, 1.0, 0.1, 1], [1.0, 0, 1, 0.1], [0.1, 1, 0, 1], [1, 0.1, 1, 0]])
+    assert not names_help(near, alike)
+    assert names_help(1 - near, alike)
+
+
+def test_agreement_and_silhouette_are_scikit_learns() -> None:
+    generator = np.random.default_rng(0)
+    a, b = generator.integers(0, 4, 30), generator.integers(0, 3, 30)
+    assert rand_index(a, b) == pytest.approx(adjusted_rand_score(a, b))
+    assert rand_index(a, a) == 1
+    points = generator.normal(size=(30, 2))
+    far = np.linalg.norm(points[:, None] - points, axis=2)
+    assert silhouette(far, a) == pytest.approx(silhouette_score(far, a, metric="precomputed"))
+
+
+def stale() -> Hierarchy:
+    """`TREE` with B Gull among owls and C Owl among auks."""
+    wrong = {"B Gull": "Owls", "C Owl": "Auks"}
+    rows = [(wrong.get(name, TREE.classes[1][p]), name) for name, p in zip(TREE.classes[0], TREE.parents[0], strict=True)]
+    return Hierarchy.from_paths(rows, ("family", "species"))
+
+
+def test_moved_species_are_proposed_first_and_put_back() -> None:
+    remarks = propose(birds(), stale())
+    assert {(r.label, r.now, r.better) for r in remarks[:2]} == {("B Gull", "Owls", "Gulls"), ("C Owl", "Auks", "Owls")}
+    new, made = moved(stale(), remarks)
+    assert differences(new, TREE) == []
+    assert len(made) == 2
+    assert moved(stale(), remarks, sure=1e9) == (stale(), [])
+    with pytest.raises(DataError, match="'A Auk' is not in the tree"):
+        propose(birds(), Hierarchy.from_paths([("x", "y"), ("x", "z")], ("family", "species")))
+
+
+def test_differences_and_grafting() -> None:
+    other = Hierarchy.from_paths(
+        [("Gulls", "A Gull"), ("Owls", "B Gull"), ("Terns", "Sandwich Tern"), ("Owls", "E Owl")], ("family", "species")
+    )
+    said = {str(one) for one in differences(TREE, other)}
+    assert {"family Terns: added", "species B Gull: moved from Gulls to Owls", "species A Auk: removed under Auks"} <= said
+    both, disagree = graft(TREE, other)
+    assert [one.name for one in disagree] == ["B Gull"]
+    assert both.sizes == (13, 4)
+    assert {d.kind for d in differences(TREE, both)} == {"added"}
+    with pytest.raises(HierarchyError, match="their levels are"):
+        differences(TREE, Hierarchy.from_paths([("a", "b")], ("genus", "species")))
+
+
+def test_the_four_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, tree = write(birds(), tmp_path / "birds.npz"), tmp_path / "stale.json"
+    assert read_data(data).hierarchy.classes[0] == TREE.classes[0]
+    stale().write(tree)
+    main(["hierarchy", "find", str(data), "--groups", "3", "--out", str(tmp_path / "found.json")])
+    said = capsys.readouterr().out
+    assert "names helped" in said
+    assert "would by chance" in said
+    assert Hierarchy.read(tmp_path / "found.json").sizes == (11, 3)
+    main(["hierarchy", "repair", str(tree), str(data)])
+    assert "misplaced · B Gull" in capsys.readouterr().out
+    main(["hierarchy", "diff", str(tree), str(tmp_path / "stale-repaired.json")])
+    assert "2 differences" in capsys.readouterr().out
+    main(["hierarchy", "graft", str(tree), str(tmp_path / "stale-repaired.json"), "--out", str(tmp_path / "both.json")])
+    assert "stays under Owls, where A has it; B has it under Gulls" in capsys.readouterr().out
+    (tmp_path / "mine.txt").write_text("mine")
+    for words, told in (
+        (["find", str(data), "--out", str(tmp_path / "mine.txt")], "not replaced"),
+        (["find", str(data), "--levels", "1"], "from 2 to 8"),
+        (["find", str(data), "--groups", "many"], "whole numbers"),
+        (["diff", str(tree), str(tmp_path / "nosuch.json")], "no such file"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["hierarchy", *words])
+        assert stop.value.code == 2
+        assert told in capsys.readouterr().err
