@@ -50,3 +50,9 @@ def test_full_scale_has_the_published_settings() -> None:
     assert found.option == ("width=9000", "dropout=0.7")
     assert found.method == "c-hmcnn"
     assert found.seed == 3
+
+
+def test_it_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    for pattern, listed in (("hmc", True), ("*", True), ("cub-main", False)):
+        main(["reproduce", "list", pattern])
+        assert ("ARFF files" in capsys.readouterr().out) is listed

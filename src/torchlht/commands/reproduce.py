@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +63,8 @@ def run_list(args: ReproduceListArgs) -> None:
     from torchlht.lab.reproduction.experiments import list_experiments
 
     found = list_experiments(args.pattern)
-    if not found:
+    several = fnmatchcase("hmc", args.pattern)
+    if not found and not several:
         raise ConfigError(f"no experiment matches {args.pattern!r}; lht reproduce list shows them all")
     table = Table(box=None, pad_edge=False)
     for name in ("name", "what", "data", "runs full / medium / small"):
@@ -70,7 +72,7 @@ def run_list(args: ReproduceListArgs) -> None:
     for experiment in found:
         counts = " / ".join(str(runs(experiment, scale) or "–") for scale in ("full", "medium", "small"))
         table.add_row(experiment.name, experiment.what, experiment.data, counts if experiment.parts else "–")
-    if not args.pattern.strip("*") or "hmc".startswith(args.pattern.strip("*")):
+    if several:
         what = "Fifteen sets with several labels per sample: C-HMCNN as published against lht, see docs/graphs.md"
         table.add_row("hmc", what, "ARFF files", "60 / – / 60")
     console.out.print(table)
