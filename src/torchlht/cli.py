@@ -20,7 +20,7 @@ from torchlht.doors import sentence
 from torchlht.errors import ConfigError, LHTError, as_flag, suggestion
 from torchlht.heads.declared import check_option, may_be_option, options_named
 from torchlht.heads.graphs.options import GraphArgs
-from torchlht.learn.options import preset
+from torchlht.learn.options import configured, merged, preset
 
 if TYPE_CHECKING:
     from torchlht.heads.method import Option
@@ -40,6 +40,8 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
     values = read_words(name, command.options, words, lambda: method_names(arguments) if "option" in fields else ())
     if pairs:
         values["option"] = (*pairs, *values.get("option", ()))
+    if config := values.pop("config", None):
+        values = merged(configured(config), values)
     return command.options(**{**preset(str(values.get("preset", "default"))), **values})
 
 

@@ -11,8 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from torchlht.answer.finding import check_folder
 from torchlht.data.options import DataArgs, Door, FaultArgs, MaskArgs, OnErrorArgs, Options, SplitArgs, TreeArgs, refuse
-from torchlht.doors import Count, Decay, Looks, Many, NotNegative, Parallel, Positive, Seed, Share, Side, WholeShare, Workers
-from torchlht.errors import ConfigError
+from torchlht.doors import (
+    Count,
+    Decay,
+    Looks,
+    Many,
+    NotNegative,
+    Parallel,
+    Positive,
+    Seed,
+    Share,
+    Side,
+    WholeShare,
+    Workers,
+    read_yaml,
+)
+from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.declared import check_method
 from torchlht.vocabulary import Augment, OptimizerName, Pooling, Precision, PresetName, Schedule, SemiName, Stream
 
@@ -28,6 +42,28 @@ def preset(name: str) -> dict[str, Any]:
         return {}
     steps = {"epochs": 200, "batch_size": 8, "optimizer": "sgd", "lr": 2e-3, "weight_decay": 5e-4, "clip": 0.0}
     return {"preset": "paper", "backbone": "resnet50", "image_size": 448, "augment": "paper", **steps, "drop_last": True}
+
+
+def configured(path: str | Path) -> dict[str, Any]:
+    """Options from a file: the config.yaml of a run, or `name: value` lines with the names that Python uses.
+
+    Raises:
+        ConfigError: when it cannot be read, or names an option that there is not.
+    """
+    found = read_yaml(Path(path), dict[str, Any], ConfigError)
+    values = found.get("train", found)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: 'train' holds no options; write a line `name: value` for each")
+    known = {field.name for field in dataclasses.fields(TrainArgs)}
+    if unknown := [str(name) for name in values if name not in known]:
+        raise ConfigError(f"{path}: {unknown[0]!r} is no option: {suggestion(unknown[0], sorted(known))}")
+    return {name: value for name, value in values.items() if name not in ("out", "resume", "config")}
+
+
+def merged(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Options of a file, and those given beside it, which win; options of a method one by one."""
+    pairs = dict(pair.partition("=")[::2] for values in (before, after) for pair in values.get("option") or ())
+    return before | after | {"option": tuple(f"{name}={value}" for name, value in pairs.items())}
 
 
 def preset_options(name: str, mask: float) -> dict[str, Any]:
@@ -275,6 +311,8 @@ class TrainArgs(RunArgs, DataArgs):
     out: Path | None = None
     """Run directory to write; runs/DATA-METHOD-sSEED by default. If a run was interrupted there, the same command goes on."""
     _: dataclasses.KW_ONLY
+    config: Annotated[Path, Door(configured)] | None = None
+    """Take options from this file: the config.yaml of any run starts the same run, in another directory. Flags override it."""
     resume: Annotated[Path, Door(check_folder)] | None = None
     """Continue the unfinished run in this directory, with the options it was started with."""
     method: Annotated[str, Door(check_method)] = "lht"
@@ -288,6 +326,9 @@ class TrainArgs(RunArgs, DataArgs):
     """Write TensorBoard events when tensorboard is installed."""
     quiet: bool = False
     """Show no progress, only the result."""
+
+    def _check(self) -> None:
+        refuse(self.config is not None, "`config` is read by `lht train` and `torchlht.train`; here pass `**configured(path)`")
 
     def quickened(self, samples: int, width: int) -> Self:
         """The same with `schedule=step` where that is quick and was left open: on many samples of wide features."""

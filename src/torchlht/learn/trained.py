@@ -19,7 +19,7 @@ from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.method import options_of
 from torchlht.learn import training
-from torchlht.learn.options import TrainArgs, preset
+from torchlht.learn.options import TrainArgs, configured, merged, preset
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -107,8 +107,18 @@ def train(data: str | Path | TrainArgs = "", **options: Any) -> Trained:
     return Trained(training.train(train_args(str(data), options)))
 
 
+def as_pairs(given: Any) -> list[str]:
+    """Options of a method, which may be a dict, as NAME=VALUE."""
+    return [f"{name}={value}" for name, value in given.items()] if isinstance(given, dict) else list(given)
+
+
 def train_args(data: str, options: dict[str, Any]) -> TrainArgs:
     """Keywords as options of a run; those that belong to the method become `option`."""
+    if config := options.get("config"):
+        others = {name: value for name, value in options.items() if name != "config"}
+        options = merged(configured(config), others | {"option": as_pairs(options.get("option", ()))})
+        data = data or options.get("data", "")
+        del options["data"]
     known = {field.name for field in dataclasses.fields(TrainArgs)}
     of_method = (
         {f.name for f in dataclasses.fields(GraphArgs)} if is_several(data) else options_of(options.get("method", "lht"))
@@ -116,8 +126,7 @@ def train_args(data: str, options: dict[str, Any]) -> TrainArgs:
     if unknown := [name for name in options if name not in known and name not in of_method]:
         raise ConfigError(f"`{unknown[0]}` is no option: {suggestion(unknown[0], [*sorted(known), *of_method])}")
     own = {name: value for name, value in options.items() if name in known}
-    given = own.pop("option", {})
-    pairs = dict(pair.partition("=")[::2] for pair in given) if not isinstance(given, dict) else given
+    pairs = dict(pair.partition("=")[::2] for pair in as_pairs(own.pop("option", ())))
     pairs = {**pairs, **{name: value for name, value in options.items() if name not in known}}
     if not isinstance(own.get("levels") or "", str):
         own["levels"] = ",".join(own["levels"])

@@ -1,0 +1,61 @@
+"""`lht train --config`: the options of a run, or of a file somebody wrote, start another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+import torchlht
+from torchlht.cli import main
+
+
+def weights(run: Path) -> dict[str, list[float]]:
+    return {name: value.tolist() for name, value in load_file(run / "model.safetensors").items()}
+
+
+def test_the_config_of_a_run_starts_the_same_run(embeddings: Path, tmp_path: Path) -> None:
+    first = ["train", str(embeddings), "--epochs", "2", "--gamma", "2", "--mask", "0.3", "--seed", "4", "--quiet"]
+    main([*first, "--out", str(tmp_path / "a")])
+    main(["train", "--config", str(tmp_path / "a" / "config.yaml"), "--out", str(tmp_path / "b")])
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    again = torchlht.train(config=tmp_path / "a" / "config.yaml", out=tmp_path / "c")
+    assert weights(tmp_path / "a") == weights(again.path)
+
+
+def test_flags_and_keywords_override_the_file(embeddings: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        f"data: {embeddings}\nepochs: 2\nmethod: lht\noption: [gamma=2, width=50]\nquiet: true\n"
+    )
+    main(["train", "--config", str(tmp_path / "mine.yaml"), "--epochs", "1", "--gamma", "3", "--out", str(tmp_path / "a")])
+    kept = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())
+    assert kept["train"]["epochs"] == 1
+    assert {"gamma=3", "width=50"} <= set(kept["train"]["option"])
+    run = torchlht.train(config=tmp_path / "mine.yaml", epochs=1, gamma=3, out=tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(run.path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epoch: 3\n", "'epoch' is no option: did you mean epochs"),
+        ("train: [1]\n", "'train' holds no options"),
+        ("epochs: many\n", "epochs"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named(text: str, said: str, embeddings: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", str(embeddings), "--config", str(tmp_path / "x.yaml"), "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--config", str(tmp_path / "none.yaml")])
+    assert stop.value.code == 2
+    assert "none.yaml" in capsys.readouterr().err
