@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Sequence, Set
@@ -13,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import torchlht
-from torchlht import commands, console
+from torchlht import console
 from torchlht.commands.arguments import check_doors, help_text, read_words
-from torchlht.commands.base import COMMANDS, Command, Group
+from torchlht.commands.base import COMMANDS, Group, all_commands, import_commands
 from torchlht.doors import sentence
 from torchlht.errors import ConfigError, LHTError, as_flag, suggestion
 from torchlht.heads.declared import check_option, may_be_option, options_named
@@ -110,19 +108,6 @@ def options_help(method: str) -> str:
         flags = f"{flag}, --no-{flag[2:]}" if option.kind == "true|false" else f"{flag} {option.kind}"
         lines.append(f"  {flags}\n      {option.meaning} (default: {option.default})")
     return "\n".join(lines)
-
-
-def import_commands(word: str = "") -> None:
-    """Import the files of `torchlht.commands`, which register their commands; only the one of this name, if there is one."""
-    files = [file.name for file in pkgutil.iter_modules(commands.__path__)]
-    for name in [word] if word in files else files:
-        importlib.import_module(f"{commands.__name__}.{name}")
-
-
-def all_commands() -> dict[str, Command]:
-    """Every command by name."""
-    import_commands()
-    return COMMANDS
 
 
 def usage() -> str:

@@ -6,9 +6,12 @@ printing; `torchlht.cli` finds every file here. Heavy imports go inside function
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from torchlht.answer.finding import check_folder, check_model, check_run
@@ -40,6 +43,19 @@ def command(name: str, group: Group) -> Callable[[F], F]:
         return function
 
     return enter
+
+
+def import_commands(word: str = "") -> None:
+    """Import the files of `torchlht.commands`, which register their commands; only the one of this name, if there is one."""
+    files = [file.name for file in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    for name in [word] if word in files else files:
+        importlib.import_module(f"torchlht.commands.{name}")
+
+
+def all_commands() -> dict[str, Command]:
+    """Every command by name."""
+    import_commands()
+    return COMMANDS
 
 
 def listed(text: str | None) -> list[str]:
