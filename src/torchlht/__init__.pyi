@@ -1,6 +1,7 @@
 """Where the public names live: read by type checkers, and by `__init__.py` when a name is first used."""
 
 from torchlht.answer.exported.write import export as export
+from torchlht.answer.hub import push as push
 from torchlht.answer.model import Model as Model
 from torchlht.answer.model import load as load
 from torchlht.answer.named import Answer as Answer
