@@ -3,11 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
+# Old libraries warn of what is newer than they; in ours, tests count every warning as an error.
+THEIRS := -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning -W ignore::FutureWarning
 
 # Compiled once and kept, not anew in every process: imports are a good part of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check docs release bench mutants clean
+.PHONY: setup demo test check test-lowest docs release bench mutants clean
 
 setup: $(READY)
 
@@ -30,9 +33,17 @@ check: $(READY)  ## ruff, mypy --strict and the unit tests: under a minute
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 2 tests/unit
 
-docs: $(READY)  ## the site, in build/site; its gallery is executed, and warnings are errors
+test-lowest:  ## the unit tests with the oldest Python and the oldest direct dependencies that pyproject.toml allows, in .venv-lowest
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -c 'import sys; assert sys.version_info[:2] == (3, 11), "pass PYTHON=python3.11"'
+	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints.txt uv
+	VIRTUAL_ENV=$(abspath $(LOWEST)) $(LOWEST)/bin/uv pip install --quiet --resolution lowest-direct --editable '.[test]'
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -n 2 $(THEIRS) tests/unit
+
+docs: $(READY)  ## the site, in build/site: its gallery is executed, warnings are errors, and every link is followed
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
+	$(BIN)/pytest -q -n 2 tests/site
 
 release: $(READY)  ## wheel and sdist in dist/, checked as the index would
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt build twine
@@ -50,4 +61,4 @@ mutants: $(READY)  ## faults put into the code one by one: how many do tests not
 	$(BIN)/python benchmarks/mutants.py
 
 clean:
-	rm -rf $(VENV) runs build docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) runs build docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -50,6 +50,6 @@ for name in sys.argv[2:]:
         answer, least = "nothing is sure enough", 1.0
         for level, p, path in reversed(list(zip(levels, probabilities, paths, strict=True))):  # coarse to fine
             least = min(least, p[i, path[best]])  # no class is more probable than its parent
-            if least >= threshold:
+            if least >= threshold and level["classes"][path[best]] is not None:  # else the branch ends early or skips the level
                 answer = f"{level['classes'][path[best]]} ({level['name']}, {100 * least:.0f} %)"
         print(f"{name}{'' if spec else f' row {i}'}: {answer}")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+import re
 import subprocess
 import sys
+import sysconfig
+import tomllib
 import warnings
 import zipfile
 from pathlib import Path
@@ -49,6 +53,65 @@ main(["report", "run"])
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "report.html").is_file() or list((tmp_path / "run").rglob("*.html"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of a new environment with the wheel in it, as pip installs it; dependencies are those of this one."""
+    home = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, capture_output=True)
+    words = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([home / "bin" / "python", *words], check=True, capture_output=True)
+    [libraries] = home.glob("lib/python*/site-packages")
+    (libraries / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # its own .pth files are not read
+    return home / "bin"
+
+
+def test_the_wheel_works_as_pip_installs_it(installed: Path, embeddings: Path, tmp_path: Path) -> None:
+    def run(*words: str | Path, code: int = 0) -> str:
+        done = subprocess.run([*words], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    home = run(installed / "python", "-c", "import torchlht; print(torchlht.__file__)").strip()
+    assert Path(home).is_relative_to(installed.parent)
+    assert run(installed / "lht", "--version").strip() == f"torchlht {version()}"
+    assert "(known: demo, cub," in run(installed / "lht", "train", "nosuch", code=2), "its entry points are there"
+    run(installed / "lht", "train", embeddings, "--epochs", "1", "--no-track", "--quiet", "--out", "run")
+    answers = run(installed / "lht", "predict", "run", embeddings, "--limit", "1", "--format", "csv")
+    assert len(answers.splitlines()) > 1
+
+
+def version() -> str:
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def test_there_is_one_version_and_it_has_its_changes() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version()), "a semantic version"
+    assert importlib.metadata.version("torchlht") == version()
+    assert f"\nversion: {version()}\n" in (ROOT / "CITATION.cff").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## \[?{re.escape(version())}\]?", changes, re.MULTILINE)
+    headings = set(re.findall(r"^### (.*)$", changes, re.MULTILINE))
+    assert headings <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_wheel_says_what_it_needs_and_whose_work_it_is(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        about = file.read(f"torchlht-{version()}.dist-info/METADATA").decode()
+        assert {f"torchlht-{version()}.dist-info/licenses/{name}" for name in ("LICENSE", "NOTICE")} <= set(file.namelist())
+    assert "Requires-Python: >=3.11" in about
+    for extra in ("arrow", "mlflow", "wandb", "track", "serve", "export", "sklearn"):
+        assert f"Provides-Extra: {extra}" in about
+
+
+def test_the_constraints_name_the_newest_version_of_every_direct_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = project["dependencies"], *project["optional-dependencies"].values()
+    named = {re.split(r"[>=\[<;]", one)[0].lower().replace("_", "-") for group in groups for one in group} - {"torchlht"}
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
+    assert named <= pinned
 
 
 @pytest.mark.parametrize("name", ["birds", "catalogue", "embeddings"])
