@@ -762,7 +762,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "class names in a table": ({"classes_level2": np.array([["a"], ["b"], ["c"]])}, "expected a list of names"),
     "one class name": ({"classes_level2": np.array("a")}, "names 1 classes"),
     "class names twice": ({"classes_level2": np.array(["a", "a", "b"])}, "appears twice"),
-    "empty class names": ({"classes_level2": np.array(["a", "", "b"])}, "has an empty name"),
+    "empty class names": ({"classes_level2": np.array(["a", "", "b"])}, "a class without a name under '0', which has others"),
     "class names that are no Unicode": ({"classes_level2": np.array(["a", "\ud800", "b"])}, "is not Unicode text"),
     "class names beyond Unicode": ({"classes_level2": np.array([1, 0x7FFFFFFF, 2], np.uint32).view("U1")}, "not text"),
     "class names of Latin-1": ({"classes_level2": np.array([b"a", b"\xff", b"c"])}, "not text"),

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlht.data.samples import Ints, label_of, refuse_faults, to_stand_ins
+from torchlht.data.samples import Ints, label_of, refuse_faults
 from torchlht.errors import DataError, Fault, HierarchyError
-from torchlht.hierarchy.reading import LEVELS, Row, build, pass_through
+from torchlht.hierarchy.reading import LEVELS, Row, build
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 SHOWN = 3  # faults in a sentence
@@ -260,7 +260,7 @@ def labels_in(tree: Hierarchy, columns: Columns) -> Ints:
     """
     labels = np.full((len(columns), len(tree)), -1, dtype=np.int64)
     if columns.flat:
-        column, known = columns.columns[0], [set(names) for names in tree.classes]
+        column, known = columns.columns[0], [set(names) for names in tree.names]
         levels = [next((k for k, names in enumerate(known) if name in names), 0) for name in column.names]  # finest first
         numbers = [_number(tree, level, columns, column, name) for level, name in zip(levels, column.names, strict=True)]
         rows = np.flatnonzero(column.codes >= 0)
@@ -269,7 +269,7 @@ def labels_in(tree: Hierarchy, columns: Columns) -> Ints:
         for level, column in zip(_levels_in(tree, columns), columns.columns, strict=True):
             numbers = [_number(tree, level, columns, column, name) for name in column.names]
             labels[:, level] = np.array([*numbers, -1])[column.codes]
-    return tree.fill(to_stand_ins(tree, labels), where=columns.place)
+    return tree.fill(labels, where=columns.place)
 
 
 def _number(tree: Hierarchy, level: int, columns: Columns, column: Column, name: str) -> int:
@@ -301,8 +301,7 @@ def as_labels(tree: Hierarchy, level: int, chosen: Ints, values: NDArray[Any], d
         values: the classes as labels, see `as_values`.
         dtype: of the labels: numbers are blank as -1 or nan, others as "".
     """
-    ends = pass_through("", tree.levels[level])
-    gone = [name.endswith(ends) for name in tree.classes[level]]
+    gone = tree.stand_ins[level].tolist()
     if not any(gone) and (chosen >= 0).all():
         return values[chosen]
     blank: Any = {"i": -1, "u": -1, "f": np.nan}.get(dtype.kind, "")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torchlht.data.named import is_known
 from torchlht.data.pictures import Picture, as_place, as_url, is_image, picture_at
 from torchlht.data.samples import read_data, source_of
+from torchlht.data.several import is_several, read_several
 from torchlht.data.sources.embeddings import read_features
 from torchlht.errors import DataError
 
@@ -63,7 +64,7 @@ def is_dataset(name: str, path: Path) -> bool:
 
 def test_pictures(name: str) -> list[Picture]:
     """The test pictures of a dataset, or all of them when it has no test part."""
-    samples = read_data(name)
+    samples = read_several(name) if is_several(name) else read_data(name)
     chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
     return [samples.images[i] for i in chosen] if samples.images else []
 

@@ -4,6 +4,8 @@
     shards-000000.tar#1536+20480      the bytes there in a tar             TarMember
     shards-000000.tar#17              picture 17 of a tar                  NthInTar
     cifar-100-python/train#17         picture 17 of a file of CIFAR-100    PackedPicture
+    birds.parquet#17                  that in row 17 of a table            RowPicture    (data/rows.py)
+    birds/1.jpg#40,8,120,90           what lies in that box                CutPicture    (data/cuts.py)
 
 Only `picture_at` parses addresses. A new kind of picture is a subclass of `Picture` with `file`, `part` and `read`.
 """
@@ -160,7 +162,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", 
 State = tuple[int, object] | None
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # `check_size` refuses earlier, in a sentence
 _decoding = threading.Lock()
-_ADDRESS = re.compile(r"(?P<file>.+)#(?P<first>\d{1,18})(?:\+(?P<size>\d{1,18}))?", re.DOTALL)
+_ADDRESS = re.compile(r"(?P<file>.+)#(?P<first>\d{1,18})(?:\+(?P<size>\d{1,18})|(?P<box>(?:,\d{1,9}){3}))?", re.DOTALL)
 
 
 class Picture(ABC):
@@ -244,8 +246,16 @@ def picture_at(place: Picture | str | Path) -> Picture:
     if not found:
         return FilePicture(path)
     file, first, size = Path(found["file"]), int(found["first"]), found["size"]
+    if found["box"]:
+        from torchlht.data.cuts import CutPicture
+
+        return FilePicture(path) if path.exists() else CutPicture(file, first, *map(int, found["box"][1:].split(",")))
     if file.name.endswith(".tar"):
         return TarMember(file, first, int(size)) if size else NthInTar(file, first)
+    if file.name.lower().endswith((".arrow", ".parquet")) and not size:
+        from torchlht.data.rows import RowPicture
+
+        return RowPicture(file, first)
     return FilePicture(path) if size or path.exists() or not file.is_file() else PackedPicture(file, first)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from torchlht.data.pictures import as_url, picture_at
-from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, to_stand_ins, tree_of
+from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.data.sources.table import stable_keys
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.reading import Row, Table, read_table
@@ -68,7 +68,7 @@ def read_darwin_core(
         path.stem,
         tree,
         stable_keys(files),
-        tree.fill(to_stand_ins(tree, labels), where=where.__getitem__),
+        tree.fill(labels, where=where.__getitem__),
         np.array([_split(table, cells, place) for (_, cells), place in zip(table.rows, where, strict=True)]),
         images=tuple(picture_at(path.parent / file) for file in files),
     )

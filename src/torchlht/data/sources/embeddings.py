@@ -24,7 +24,7 @@ from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 RATIO, LOOSE = 100, 2**28
 """How many times smaller than its arrays an .npz may be, from so many bytes of arrays on: features hardly shrink."""
-WANTED = ("x", "y", "train", "levels")
+WANTED = ("x", "y", "train", "levels", "nodes", "edges", "labels", "offsets")
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -70,13 +70,15 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArr
 
 def read_features(path: Path) -> NDArray[np.float32]:
     """The features of an .npz alone, for predicting."""
-    return _features(read_arrays(path), path)
+    return features_in(read_arrays(path), path)
 
 
 def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
     """Read an embeddings file; the tree comes from its labels unless one is given."""
     arrays = read_arrays(path)
-    x = _features(arrays, path)
+    x = features_in(arrays, path)
+    if "nodes" in arrays:
+        raise DataError(f"{path}: has several labels per sample, by its array 'nodes'; lht train and lht data preview read it")
     if hierarchy and arrays.get("y", x).size == len(x):
         arrays = arrays | {"y": _from_finest(arrays, path, hierarchy), "levels": np.array(hierarchy.levels)}
         arrays |= {
@@ -90,7 +92,7 @@ def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     classes = _class_names(arrays, path, y, names)
     if hierarchy:
         y = _renumbered(y, classes, hierarchy, path)
-    tree = hierarchy or Hierarchy(levels=names, classes=classes, parents=_parents(y, classes, names, path), source=str(path))
+    tree = hierarchy or _own_tree(y, classes, names, path)
     filled = tree.fill(y, where=lambda i: f"{path} row {i}")
     keys = tuple(str(i) for i in range(len(x)))
     return Samples(path.stem, tree, keys, filled, np.where(train, "train", "test"), features=x)
@@ -98,12 +100,12 @@ def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
 
 def write_embeddings(path: Path, x: NDArray[np.float32], labels: Ints, tree: Hierarchy) -> None:
     """Write test samples that `read_embeddings` reads: (N, d) features and (N, K) labels."""
-    names: dict[str, Any] = {f"classes_{level}": np.array(c) for level, c in zip(tree.levels, tree.classes, strict=True)}
     with replacing(path) as beside, beside.open("wb") as file:
-        np.savez(file, x=x, y=labels, train=np.zeros(len(x), dtype=bool), levels=np.array(tree.levels), **names)
+        np.savez(file, x=x, y=labels, train=np.zeros(len(x), dtype=bool), **tree.arrays())
 
 
-def _features(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]:
+def features_in(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]:
+    """The features among the arrays of a file. Raises DataError when there are none, or they are no finite numbers."""
     if "x" not in arrays:
         raise DataError(f"{path}: no array 'x' with the features (found: {', '.join(arrays) or 'nothing'})")
     x = arrays["x"]
@@ -141,12 +143,12 @@ def _from_finest(arrays: dict[str, NDArray[Any]], path: Path, tree: Hierarchy) -
     y, fine = arrays["y"].reshape(-1), tree.levels[0]
     given = arrays.get(f"classes_{fine}")
     if given is not None and y.dtype.kind in "iu":
-        known = _names(given, f"classes_{fine}", path)
+        known = names_in(given, f"classes_{fine}", path)
         y = np.array([known[i] if 0 <= i < len(known) else "" if i == -1 else str(i) for i in y.tolist()])
     labels = np.full((len(y), len(tree)), -1, dtype=np.int64)
     if y.dtype.kind in "US":
-        numbers = {name: label_of(tree, [fine], [name], f"{path}: 'y'")[0] for name in set(_names(y, "y", path)) if name}
-        labels[:, 0] = [numbers.get(name, -1) for name in _names(y, "y", path)]
+        numbers = {name: label_of(tree, [fine], [name], f"{path}: 'y'")[0] for name in set(names_in(y, "y", path)) if name}
+        labels[:, 0] = [numbers.get(name, -1) for name in names_in(y, "y", path)]
     elif y.dtype.kind in "iu":
         if len(wrong := np.flatnonzero((y < -1) | (y >= tree.sizes[0]))):
             raise DataError(f"{path} row {wrong[0]}: label {y[wrong[0]]}; the tree has {tree.sizes[0]} {fine} classes, from 0")
@@ -163,7 +165,7 @@ def _level_names(
     if levels:
         names = list(levels)[::-1]
     elif "levels" in arrays:
-        names = _names(arrays["levels"], "levels", path)
+        names = names_in(arrays["levels"], "levels", path)
     else:
         names = list(hierarchy.levels) if hierarchy else default_levels(depth)[::-1]
     if len(names) != depth:
@@ -179,11 +181,11 @@ def _class_names(arrays: dict[str, NDArray[Any]], path: Path, y: Ints, names: Se
         if given is not None and top >= len(given if given.ndim else ()):
             row = int(y[:, k].argmax())
             raise DataError(f"{path} row {row}: {level} is {top}, but 'classes_{level}' names {given.size} classes")
-        classes.append([str(i) for i in range(top + 1)] if given is None else _names(given, f"classes_{level}", path))
+        classes.append([str(i) for i in range(top + 1)] if given is None else names_in(given, f"classes_{level}", path))
     return classes
 
 
-def _names(array: NDArray[Any], name: str, path: Path) -> list[str]:
+def names_in(array: NDArray[Any], name: str, path: Path) -> list[str]:
     """An array of names as text."""
     if array.ndim != 1 or array.dtype.kind not in "USiu":
         raise DataError(f"{path}: {name!r} is {array.dtype} {array.shape}, expected a list of names")
@@ -191,6 +193,19 @@ def _names(array: NDArray[Any], name: str, path: Path) -> list[str]:
         return [str(one) for one in array.astype(str).tolist()]
     except (ValueError, SystemError) as error:
         raise DataError(f"{path}: {name!r} holds what is not text ({error})") from None
+
+
+def _own_tree(y: Ints, classes: Sequence[Sequence[str]], levels: Sequence[str], path: Path) -> Hierarchy:
+    """The tree of the labels. A class without a name stands in; below a class that no finer label is under, its branch ends."""
+    parents = _parents(y, classes, levels, path)
+    named: list[list[str | None]] = [[name or None for name in names] for names in classes]
+    for k in range(len(levels) - 2, -1, -1):
+        seen = np.union1d(y[:, k + 1][y[:, k + 1] >= 0], np.arange(len(classes[k + 1]), len(named[k + 1])))
+        ended = np.setdiff1d(seen, parents[k])
+        if len(ended) < len(named[k + 1]):  # else there is no finer label at all
+            named[k] += [None] * len(ended)
+            parents[k] = np.append(parents[k], ended)
+    return Hierarchy(levels=levels, classes=named, parents=parents, source=str(path))
 
 
 def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], path: Path) -> list[Ints]:
@@ -222,7 +237,7 @@ def _renumbered(y: Ints, classes: Sequence[Sequence[str]], tree: Hierarchy, path
         table = np.full(len(names) + 1, -1, dtype=np.int64)
         for i in used:
             try:
-                table[i] = tree.index(k, names[i])
+                table[i] = tree.index(k, names[i]) if names[i] else -1  # what stands in follows from the class above it
             except DataError as error:
                 raise DataError(f"{path}: {error}") from None
         out[:, k] = table[y[:, k]]

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from torchlht.data.pictures import as_url, picture_at
-from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, to_stand_ins, tree_of
+from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.data.sources.table import stable_keys
 from torchlht.doors import read_json
 from torchlht.errors import DataError
@@ -96,7 +96,7 @@ def read_label_studio(
         path.stem,
         tree,
         stable_keys(files),
-        tree.fill(to_stand_ins(tree, labels), where=where.__getitem__),
+        tree.fill(labels, where=where.__getitem__),
         np.array([_split(task, place) for task, place in zip(tasks, where, strict=True)]),
         images=tuple(picture_at(path.parent / file) for file in files),
     )

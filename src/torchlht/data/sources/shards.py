@@ -346,7 +346,7 @@ def _rows(
     if own is None or not right or (known.max(axis=0) >= own.sizes).any():
         raise DataError(f"{name_of(folder)}: {INDEX} and {TREE} do not belong together; copy both again, or pack again")
     rows, which = np.unique(known, axis=0, return_inverse=True)
-    named = [tuple(own.classes[k][row[k]] if row[k] >= 0 else None for k in own.top_down) for row in rows]
+    named = [tuple(own.names[k][row[k]] if row[k] >= 0 else None for k in own.top_down) for row in rows]
     return [own.levels[k] for k in own.top_down], named, which.ravel(), known
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from torchlht.data.pictures import as_url, picture_at
-from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, to_stand_ins, tree_of
+from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.reading import Row, Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
@@ -37,8 +37,8 @@ def read_table_data(
         raise HierarchyError(str(path), table.faults)
     if not table.rows:
         raise DataError(f"{path}: it has a header but no rows")
-    path_column = _path_column(table, path)
-    names = _level_columns(table, path, path_column, hierarchy, levels)
+    of_paths = path_column(table, path)
+    names = _level_columns(table, path, of_paths, hierarchy, levels)
     columns = [table.columns.index(name) for name in names]
     blank = {"", *unknown}
     rows = [
@@ -48,19 +48,18 @@ def read_table_data(
     tree = hierarchy or tree_of(rows, names, path)
 
     where = [f"{path} {row.where}" for row in rows]
-    files = [cells[table.columns.index(path_column)] for _, cells in table.rows]
+    files = [cells[table.columns.index(of_paths)] for _, cells in table.rows]
     if missing := [place for place, file in zip(where, files, strict=True) if not file]:
-        raise DataError(f"{missing[0]}: {path_column} is empty; every row must name its picture")
+        raise DataError(f"{missing[0]}: {of_paths} is empty; every row must name its picture")
     if asked := [f"{place}: {file}" for place, file in zip(where, files, strict=True) if as_url(file)]:
         raise DataError(f"{asked[0]} is an address; a table names files on this computer: download it, or pack shards there")
     labels = np.array([label_of(tree, names, row.names, place) for row, place in zip(rows, where, strict=True)])
-    labels = to_stand_ins(tree, labels)
     return Samples(
         path.stem,
         tree,
         stable_keys(files),
         tree.fill(labels, where=where.__getitem__),
-        np.array(_splits(table, where)),
+        np.array(splits_of(table, where)),
         images=tuple(picture_at(path.parent / file) for file in files),
     )
 
@@ -73,7 +72,8 @@ def stable_keys(files: Sequence[str]) -> tuple[str, ...]:
     return tuple(Path(os.path.relpath(file, folder)).as_posix() for file in files)
 
 
-def _path_column(table: Table, path: Path) -> str:
+def path_column(table: Table, path: Path) -> str:
+    """The column that names the pictures."""
     for name in PATH_COLUMNS:
         if name in table.columns:
             return name
@@ -81,36 +81,36 @@ def _path_column(table: Table, path: Path) -> str:
 
 
 def _level_columns(
-    table: Table, path: Path, path_column: str, hierarchy: Hierarchy | None, levels: Sequence[str] | None
+    table: Table, path: Path, of_paths: str, hierarchy: Hierarchy | None, levels: Sequence[str] | None
 ) -> list[str]:
     """The columns that hold labels, coarse → fine."""
-    others = [name for name in table.columns if name not in (path_column, "split")]
+    others = [name for name in table.columns if name not in (of_paths, "split")]
     if hierarchy:
         wanted = [hierarchy.levels[k] for k in hierarchy.top_down if hierarchy.levels[k] in others]
         if not wanted:
             raise DataError(f"{path}: no column for any level of the tree ({', '.join(hierarchy.levels[::-1])})")
         return wanted
     if not levels:
-        _refuse_doubtful(table, path, others)
+        refuse_doubtful(table, path, others)
     wanted = list(levels) if levels else others
     if absent := [name for name in wanted if name not in others]:
         raise DataError(f"{path}: no column {absent[0]!r} (columns: {', '.join(table.columns)})")
     if not wanted:
-        raise DataError(f"{path}: no columns besides {path_column!r}; add one column per level, coarse → fine")
+        raise DataError(f"{path}: no columns besides {of_paths!r}; add one column per level, coarse → fine")
     return wanted
 
 
-def _refuse_doubtful(table: Table, path: Path, names: Sequence[str]) -> None:
+def refuse_doubtful(table: Table, path: Path, names: Sequence[str]) -> None:
     """Raise DataError if some columns hardly are levels: their number alone does not say which are."""
     columns = {name: [cells[table.columns.index(name)] for _, cells in table.rows] for name in names}
-    doubtful = [(name, why) for name, cells in columns.items() if (why := _doubt(name, cells))]
+    doubtful = [(name, why) for name, cells in columns.items() if (why := doubt_about(name, cells))]
     if doubtful:
         said = " and ".join(f"{name!r} {why}" for name, why in doubtful[:2])
         rest = [name for name in names if name not in dict(doubtful)] or names
         raise DataError(f"{path}: which columns are levels? {said}; name them, coarse → fine: `levels={','.join(rest)}`")
 
 
-def _doubt(name: str, cells: Sequence[str]) -> str | None:
+def doubt_about(name: str, cells: Sequence[str]) -> str | None:
     """Why a column is hardly a level, or None."""
     values = [cell for cell in cells if cell]
     if len(values) >= MANY and len(set(values)) == len(values):
@@ -120,7 +120,8 @@ def _doubt(name: str, cells: Sequence[str]) -> str | None:
     return "is seldom one" if name.casefold() in NO_LEVELS else None
 
 
-def _splits(table: Table, where: Sequence[str]) -> list[str]:
+def splits_of(table: Table, where: Sequence[str]) -> list[str]:
+    """The part of each row: train, val or test."""
     if "split" not in table.columns:
         return ["train"] * len(table.rows)
     column = table.columns.index("split")
