@@ -571,11 +571,11 @@ def test_a_missing_file_is_told_with_the_names_that_are_known(home: Path) -> Non
 
 
 def test_an_unknown_kind_of_file_is_told_with_the_known_kinds(home: Path) -> None:
-    (home / "birds.parquet").write_bytes(b"PAR1")
+    (home / "birds.hdf5").write_bytes(b"PAR1")
     with pytest.raises(
-        DataError, match=r"parquet: not data; pass .* a \.csv or \.tsv table, an \.npz of features, .* a folder of pictures"
+        DataError, match=r"hdf5: not data; pass .* a \.csv or \.tsv table, an \.npz of features, .* a folder of pictures"
     ):
-        read_data(home / "birds.parquet")
+        read_data(home / "birds.hdf5")
 
 
 def test_a_source_may_be_a_string(home: Path) -> None:

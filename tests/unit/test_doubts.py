@@ -11,7 +11,7 @@ from PIL import Image
 from torchlht import Hierarchy, TrainArgs, read_data
 from torchlht.cli import main
 from torchlht.data.doubts import doubts, is_placeholder, is_vague, refuse_placeholders
-from torchlht.data.samples import Samples, to_stand_ins
+from torchlht.data.samples import Samples
 from torchlht.errors import ConfigError, DataError, HierarchyError
 from torchlht.learn.training import prepare
 
@@ -204,7 +204,7 @@ def test_a_tree_file_may_have_blank_tails(tmp_path: Path) -> None:
         "order,family,species\nGulls,Terns,Arctic\nGulls,Terns,Common\nLoons,Gaviidae,\nGrebes,,\n"
     )
     tree = Hierarchy.read(tmp_path / "tree.csv")
-    assert tree.describe() == "order 3 › family 3 › species 4"
+    assert tree.describe() == "order 3 › family 2 › species 2 (2 branches end early)"
     (tmp_path / "tree.csv").write_text("order,species\nGulls,Tern\nGulls,\n")
     with pytest.raises(HierarchyError, match="line 3: species is empty"):
         Hierarchy.read(tmp_path / "tree.csv")
@@ -215,7 +215,7 @@ def test_known_labels_are_left_alone_on_the_way_down() -> None:
     labels = np.array([[-1, 0], [-1, 1], [2, 1], [-1, -1]])
     expected = labels.copy()
     expected[0, 0] = tree.index(0, "A (no species)")
-    assert to_stand_ins(tree, labels).tolist() == expected.tolist()
+    assert tree.complete(labels).tolist() == expected.tolist()
 
 
 # ---- one column of labels ------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlht.data.arff import read_arff
-from torchlht.data.several import beside, hide, hold_out, read_several
+from torchlht.data.several import beside, hide, hold_out, level_names, read_several
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.graph import Graph
+from torchlht.hierarchy.tree import Hierarchy
 
 BATS = Graph.from_edges([("mammal", "bat"), ("flyer", "bat"), ("flyer", "gull"), ("gull", "herring gull"), ("mammal", "cow")])
 
@@ -181,3 +182,19 @@ def test_hiding_cuts_labels_back_to_their_parents(tmp_path: Path) -> None:
     assert lost.sum() == round(candidates / 2)
     assert (hidden.labels[train][lost] == -1).all()
     assert (hidden.labels[:, [0, 4]] == data.labels[:, [0, 4]]).all()
+
+
+def test_a_graph_of_a_tree_has_its_classes_without_those_that_stand_for_missing_ones() -> None:
+    paths = [("A", "a", "1"), ("A", "b", None), ("B", None, "2"), ("C", "C", "3")]
+    tree = Hierarchy.from_paths(paths, ("order", "family", "species"))
+    graph = Graph.from_tree(tree)
+    above = {name: [graph.names[p] for p in graph.parents[i]] for i, name in enumerate(graph.names)}
+    assert above == {
+        "A": [], "B": [], "order/C": [], "a": ["A"], "b": ["A"], "family/C": ["order/C"],
+        "1": ["a"], "2": ["B"], "3": ["family/C"],
+    }  # fmt: skip
+    assert level_names(tree) == ()  # species 2 lies as deep as a family
+    assert level_names(Hierarchy.from_paths(paths[:2], ("order", "family", "species"))) == ("order", "family", "species")
+    labels = graph.open_below(np.zeros((1, 9), np.int8), np.zeros((1, 9), bool))
+    labels[0, [graph.index("A"), graph.index("a")]], labels[0, graph.index("1")] = 1, -1
+    assert [graph.names[i] for i in np.flatnonzero(graph.open_ends(labels)[0])] == ["a"]

@@ -51,11 +51,13 @@ def check_input(name: str) -> None:
 
 
 def check_tree(file: Path) -> None:
-    """Raise DataError if there is no such file or folder."""
+    """Raise DataError if there is no such file or folder, or, of several files separated by commas, not all of them."""
     if not file.exists():
+        from torchlht.hierarchy.linked import files_of
         from torchlht.hierarchy.reading import absent
 
-        raise absent(file)
+        if files_of(file) == [file]:
+            raise absent(file)
 
 
 DataPlace = Annotated[str, Door(check_data)]
@@ -102,7 +104,8 @@ class TreeArgs(Options):
     """The tree to read data with."""
 
     hierarchy: TreePlace | None = None
-    """A tree to read the data with (.csv, .json, .yaml); by default the tree is taken from the data."""
+    """A tree to read the data with (.csv, .json, .yaml, .obo, .ttl, .rdf); by default the tree is taken from the data. Classes
+    may have several parents, in one file or in several separated by commas: see docs/graphs.md."""
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species: they choose a table's columns and name a folder's levels."""
 
@@ -116,6 +119,16 @@ class TreeArgs(Options):
     def level_names(self) -> list[str] | None:
         """`levels` as a list, coarse → fine."""
         return [name.strip() for name in self.levels.split(",")] if self.levels else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralArgs(Options):
+    """Whether samples have several labels each."""
+
+    several: bool | None = None
+    """Whether a picture may have several labels. By default that is so if a label cell of a table holds a |, and for an .npz
+    with `nodes`. With --several, a picture in several rows of a table or in several folders has all their labels; with
+    --no-several, | is part of a name. See docs/graphs.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,11 +207,12 @@ class SplitArgs(Options):
 
 
 @dataclass(frozen=True)
-class DataArgs(SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
+class DataArgs(SeveralArgs, SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
     """The samples of one run."""
 
     data: Annotated[DataPlace, Word("DATA")] = ""
-    """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, a prepared benchmark such as `cub`, or shards:
+    """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, `demo-pairs` (two birds per picture), a prepared
+    benchmark such as `cub`, what others wrote (parquet, Hugging Face datasets, COCO, Darwin Core, Label Studio), or shards:
     their folder, a pattern such as birds/shards-{000000..000099}.tar, or an address such as s3://bucket/birds."""
     _: KW_ONLY
     mask: WholeShare = 0.0

@@ -95,7 +95,7 @@ def _write(samples: Samples, part: Iterable[Dealt], file: Path) -> Shard:
         for _, i, end, data in part:
             label, name = samples.labels[i], readable(samples.keys[i])  # JSON holds no name that is not UTF-8
             key = f"{i:07d}-{_plain(name)}"
-            names = {tree.levels[k]: tree.classes[k][label[k]] if label[k] >= 0 else None for k in tree.top_down}
+            names = {tree.levels[k]: tree.names[k][label[k]] if label[k] >= 0 else None for k in tree.top_down}
             split = str(samples.split[i])
             about = {"split": split, "labels": names, "key": name, "number": i}
             place = _add(tar, f"{key}{end}", data)

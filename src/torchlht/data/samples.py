@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,9 +23,9 @@ from torchlht.data.doubts import is_placeholder
 from torchlht.data.named import absent, is_known, known_names
 from torchlht.data.pictures import Picture, Problem, as_place, as_url, content_digest, find_problems, write_problems
 from torchlht.doors import Count, Many, Seed, WholeShare, entrance, fitting
-from torchlht.errors import ConfigError, DataError, Fault, HierarchyError
+from torchlht.errors import ConfigError, DataError, Fault, HierarchyError, suggestion
 from torchlht.files import cache_dir
-from torchlht.hierarchy.reading import Row, build, pass_through
+from torchlht.hierarchy.reading import Row, build
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.plugins import plugins
 from torchlht.vocabulary import Rounding
@@ -100,7 +101,13 @@ def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem
     """Refuse a dataset with unreadable pictures, or leave them out if `on_error` is "skip"."""
     if samples.images is None or samples.checked:
         return samples, []
-    problems = find_problems(samples.images)
+    keep, problems = check_pictures(samples.images, samples.name, on_error)
+    return (samples.select(keep) if problems else samples), problems
+
+
+def check_pictures(pictures: Sequence[Picture], name: str, on_error: str) -> tuple[Ints, list[Problem]]:
+    """The positions of readable pictures, and what is wrong with the others. Raises DataError unless `on_error` is "skip"."""
+    problems = find_problems(pictures)
     if problems and on_error != "skip":
         listed = cache_dir() / "problems.csv"
         try:
@@ -109,12 +116,11 @@ def check_images(samples: Samples, on_error: str) -> tuple[Samples, list[Problem
         except OSError:
             more = "lht data preview lists more: "
         raise DataError(
-            f"{samples.name}: {len(problems)} of {len(samples)} pictures cannot be read, the first is {problems[0].path} "
+            f"{name}: {len(problems)} of {len(pictures)} pictures cannot be read, the first is {problems[0].path} "
             f"({problems[0].reason}); {more}repair or remove them, or pass `on_error=skip`"
         )
     bad = {problem.path for problem in problems}
-    keep = np.array([i for i, picture in enumerate(samples.images) if str(picture) not in bad], dtype=np.int64)
-    return (samples.select(keep) if problems else samples), problems
+    return np.array([i for i, picture in enumerate(pictures) if str(picture) not in bad], dtype=np.int64), problems
 
 
 def refuse_inside(out: Path, data: str | Path) -> None:
@@ -179,24 +185,25 @@ def label_of(tree: Hierarchy, levels: Sequence[str], classes: Sequence[str | Non
     return label
 
 
-def to_stand_ins(tree: Hierarchy, labels: Ints) -> Ints:
-    """Labels where a branch that ends early is known down to the classes that stand in for what it does not have."""
-    found = labels.copy()
-    for k in range(len(tree) - 1, 0, -1):
-        parents = tree.parents[k - 1]
-        ends = pass_through("", tree.levels[k - 1])
-        only = np.bincount(parents, minlength=tree.sizes[k]) == 1
-        below = np.full(tree.sizes[k], -1)
-        below[parents] = np.arange(len(parents))
-        stands = [only[i] and tree.classes[k - 1][below[i]].endswith(ends) for i in range(tree.sizes[k])]
-        stand_in = np.array(stands, dtype=bool)  # there may be no classes at all
-        rows = np.flatnonzero((found[:, k] >= 0) & (found[:, :k] < 0).all(axis=1))
-        rows = rows[stand_in[found[rows, k]]]
-        found[rows, k - 1] = below[found[rows, k]]
-    return found
+def label_by_name(tree: Hierarchy, name: str | None, where: str) -> list[int]:
+    """A sample's label from one name: that of a class of any level, the finest if several levels have it."""
+    label = [-1] * len(tree)
+    if name is not None:
+        level = tree.level_of(name)
+        if level is None:
+            known = dict.fromkeys(one for names in tree.names for one in names if one is not None)
+            raise DataError(f"{where}: {name!r} is no class of the tree, at any level: {suggestion(name, known)}")
+        label[level] = tree.index(level, name)
+    return label
 
 
 # ---- choosing ------------------------------------------------------------------------------------------------------
+
+
+def split_in(name: str) -> str | None:
+    """The split that a word of a file's or folder's name means, such as that of train-00000-of-00002; None without one."""
+    words = re.findall(r"[a-z]+", name.lower())
+    return next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
 
 
 def deepest_known(labels: Ints) -> Ints:
@@ -350,7 +357,10 @@ class Mask:
         return min(max(count, self.minimum), n)
 
     def apply(self, samples: Samples) -> tuple[Samples, Ints]:
-        """The samples with labels hidden, and the positions of the training samples that keep their finest label."""
+        """The samples with labels hidden, and the positions of the training samples that keep their finest label.
+
+        Where a branch ends above the hidden levels, nothing can be hidden: its end is the finest label.
+        """
         depth = len(samples.hierarchy)
         if self.ratio and self.levels >= depth:
             raise ConfigError(
@@ -367,7 +377,8 @@ class Mask:
         )
         labels = samples.labels.copy()
         labels[known[~kept], : self.levels] = -1
-        return dataclasses.replace(samples, labels=labels), known[kept]
+        labels = samples.hierarchy.complete(labels)
+        return dataclasses.replace(samples, labels=labels), known[labels[known, 0] >= 0]
 
 
 @entrance

@@ -44,22 +44,40 @@ def graft(a: Hierarchy, b: Hierarchy) -> tuple[Hierarchy, list[Difference]]:
     above it. Raises HierarchyError unless their levels have the same names.
     """
     _same_levels(a, b)
-    above = [_parents(b, k) | _parents(a, k) for k in range(len(a))]
+    above = [_places(b, k) | _places(a, k) for k in range(len(a))]
     disagree = [d for d in differences(a, b) if d.kind == "moved"]
-    own, paths = set(a.classes[0]), []
-    for name in [*a.classes[0], *(name for name in b.classes[0] if name not in own)]:
-        path = [name]
-        for parents in above[:-1]:
-            path.append(parents[path[-1]])
-        paths.append(tuple(path[::-1]))
-    return Hierarchy.from_paths(paths, a.levels[::-1]), disagree
+    paths: dict[tuple[int, str], list[str | None]] = {}
+    for level, name in [*_last(a), *_last(b)]:
+        path: list[str | None] = [None] * len(a)
+        at: tuple[int, str] | None = (level, name)
+        while at:
+            path[at[0]] = at[1]
+            at = above[at[0]][at[1]]
+        paths.setdefault((level, name), path[::-1])
+    return Hierarchy.from_paths(paths.values(), a.levels[::-1]), disagree
+
+
+def _last(tree: Hierarchy) -> list[tuple[int, str]]:
+    """Level and name of the classes of the finest level, and of those at which a branch ends early."""
+    found = [(0, name) for name in tree.names[0] if name is not None]
+    for k in range(1, len(tree)):
+        both = zip(tree.names[k], tree.ends[k].tolist(), strict=True)
+        found += [(k, name) for name, ends in both if ends and name is not None]
+    return found
+
+
+def _places(tree: Hierarchy, k: int) -> dict[str, tuple[int, str] | None]:
+    """For each class of a level the next one above it, with its level; None at the top."""
+    if k == len(tree) - 1:
+        return dict.fromkeys(tree.classes[k])
+    up = [tree.real(k + 1, parent) for parent in tree.parents[k].tolist()]
+    places = [(level, tree.classes[level][number]) for level, number in up]
+    return {name: place for name, place in zip(tree.names[k], places, strict=True) if name is not None}
 
 
 def _parents(tree: Hierarchy, k: int) -> dict[str, str]:
-    """The parent of each class of a level, "" at the top."""
-    if k == len(tree) - 1:
-        return dict.fromkeys(tree.classes[k], "")
-    return {name: tree.classes[k + 1][p] for name, p in zip(tree.classes[k], tree.parents[k].tolist(), strict=True)}
+    """The name of the class above each class of a level, "" at the top."""
+    return {name: place[1] if place else "" for name, place in _places(tree, k).items()}
 
 
 def _same_levels(a: Hierarchy, b: Hierarchy) -> None:

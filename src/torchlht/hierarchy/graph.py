@@ -7,34 +7,40 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlht.doors import read_json
+from torchlht.doors import entrance, read_bytes, read_json
 from torchlht.errors import DataError, Fault, HierarchyError, RunError, suggestion
 from torchlht.files import write_text
+from torchlht.hierarchy.linked import GRAPH, GRAPH_FORMAT, Edge, circle, files_of, named, parents_of, read_linked
+from torchlht.hierarchy.ontologies import Ontology, Told
+from torchlht.hierarchy.tree import Hierarchy
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]  # (N, nodes): 1 yes, 0 no, -1 unknown
-FORMAT = "torchlht-graph-1"
 NODES = 2**16
 """Most nodes of a graph."""
+ENTRIES = 2**28
+"""Most pairs of a leaf and a node, where one sample has one leaf."""
 PAIRS = 2**26
 """Most pairs of a node and one of its ancestors."""
 
 
 class GraphRecord(msgspec.Struct):
-    """graph.json: names of nodes, and for each node the positions of its parents."""
+    """graph.json: names of nodes, for each node the positions of its parents, and other names with the nodes they stand for."""
 
     format: str
     names: list[str]
     parents: list[list[int]]
+    also: dict[str, list[str]] = {}
 
 
 class Graph:
@@ -49,10 +55,17 @@ class Graph:
     Attributes:
         names: names of the nodes, each once.
         parents: for each node, the positions of its parents.
+        also: other names, such as the ids of an ontology, and the nodes that each stands for.
     """
 
-    def __init__(self, names: Sequence[str], parents: Sequence[Sequence[int]], source: str = "graph") -> None:
-        self.names = tuple(names)
+    def __init__(
+        self,
+        names: Sequence[str],
+        parents: Sequence[Sequence[int]],
+        source: str = "graph",
+        also: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.names, self.also = tuple(names), {other: tuple(own) for other, own in (also or {}).items()}
         self.parents = tuple(tuple(sorted(set(map(int, above)))) for above in parents)
         faults = self._faults()
         if faults:
@@ -76,30 +89,87 @@ class Graph:
         Raises:
             HierarchyError: when there is a circle, which it spells out.
         """
-        above: dict[str, dict[str, str]] = {name: {} for name in names}
-        for i, (parent, child) in enumerate(edges):
-            if parent:
-                above.setdefault(parent, {})
-                above.setdefault(child, {}).setdefault(parent, where.format(i + 1))
-            else:
-                above.setdefault(child, {})
-        circle = _circle(above)
-        if circle:
-            raise HierarchyError(source, [circle])
+        told = (Edge(where.format(i + 1), child, parent) for i, (parent, child) in enumerate(edges))
+        return cls._linked(parents_of(told, source, names), source, {})
+
+    @classmethod
+    def _linked(cls, above: dict[str, dict[str, str]], source: str, also: Mapping[str, Sequence[str]]) -> Graph:
+        """From classes with their parents."""
         numbers = {name: i for i, name in enumerate(above)}
-        return cls(list(above), [[numbers[parent] for parent in parents] for parents in above.values()], source)
+        return cls(list(above), [[numbers[parent] for parent in parents] for parents in above.values()], source, also)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, *, up: bool = False) -> Graph:
+        """From a directed graph of networkx, or anything with its `nodes` and `edges`.
+
+        Args:
+            graph: the graph. A node with a `name` is called by it.
+            up: whether edges lead from a class to its parents, as obonet has them, instead of to its children.
+
+        Raises:
+            DataError: when edges have no direction.
+            HierarchyError: when there is a circle.
+        """
+        if not graph.is_directed():
+            raise DataError("this graph has no directions, so it does not tell parents from children; pass a DiGraph")
+        pairs = [
+            (str(b), str(a)) if up else (str(a), str(b)) for a, b in dict.fromkeys((one[0], one[1]) for one in graph.edges)
+        ]
+        told = [Told(0, str(node), "") for node in graph.nodes] + [Told(0, child, parent) for parent, child in pairs]
+        labels = {str(node): str(data["name"]) for node, data in graph.nodes(data=True) if data.get("name")}
+        edges, also = named([(Path("graph"), "", Ontology(told, labels, set()))])
+        return cls._linked(parents_of((edge._replace(where="") for edge in edges), "graph"), "graph", also)
+
+    @classmethod
+    def from_tree(cls, tree: Hierarchy) -> Graph:
+        """The classes of a tree, coarse → fine, without those that stand for what a branch does not have.
+
+        A name that classes of several levels have becomes `level/name`.
+        """
+        count = Counter(name for names in tree.names for name in names)
+        names: list[str] = []
+        parents: list[list[int]] = []
+        above: list[int] = []  # the node of each class of the level above, or of what it stands in for
+        for k in tree.top_down:
+            own = []
+            for j, name in enumerate(tree.names[k]):
+                up = above[tree.parents[k][j]] if above else -1
+                if name is None:
+                    own.append(up)
+                    continue
+                own.append(len(names))
+                names.append(f"{tree.levels[k]}/{name}" if count[name] > 1 else name)
+                parents.append([up] if up >= 0 else [])
+            above = own
+        return cls(names, parents)
 
     @classmethod
     def from_dict(cls, record: GraphRecord, source: str = "graph") -> Graph:
         """From the content of graph.json."""
-        if record.format != FORMAT:
-            raise RunError(f"{source}: its format is {record.format!r}; this version reads {FORMAT!r}")
-        return cls(record.names, record.parents, source)
+        if record.format != GRAPH_FORMAT:
+            raise RunError(f"{source}: its format is {record.format!r}; this version reads {GRAPH_FORMAT!r}")
+        return cls(record.names, record.parents, source, record.also)
 
     @classmethod
-    def read(cls, path: Path) -> Graph:
-        """From graph.json, as `write` has written it."""
-        return cls.from_dict(read_json(path, GraphRecord), str(path))
+    @entrance
+    def read(cls, path: str | Path) -> Graph:
+        """From a file: rows `name,parent`, references, an ontology or graph.json. See `hierarchy.linked`.
+
+        Args:
+            path: the file, several separated by commas, or a run directory.
+
+        Raises:
+            HierarchyError: when a file is faulty, or there is a circle; it names files and lines.
+            DataError: when there is no such file.
+        """
+        place = Path(path) / GRAPH if (Path(path) / GRAPH).is_file() else Path(path)
+        if place.suffix.lower() == ".json" and place.is_file() and GRAPH_FORMAT.encode() in read_bytes(place)[:100]:
+            return cls.from_dict(read_json(place, GraphRecord), str(place))
+        linked = read_linked(files_of(place))
+        above = parents_of(linked.edges, str(place))
+        if not above:
+            raise HierarchyError(str(place), [Fault("", "holds no classes")])
+        return cls._linked(above, str(place), linked.also)
 
     def _faults(self) -> list[Fault]:
         count = len(self.names)
@@ -113,10 +183,8 @@ class Graph:
         wrong = [i for i, above in enumerate(self.parents) if any(not 0 <= p < count for p in above)]
         if wrong:
             return [*faults, Fault(self.names[wrong[0]], f"a parent is outside 0…{count - 1}")]
-        circle = _circle(
-            {name: {self.names[p]: "" for p in above} for name, above in zip(self.names, self.parents, strict=True)}
-        )
-        return [*faults, circle] if circle and not faults else faults
+        above = {name: {self.names[p]: "" for p in own} for name, own in zip(self.names, self.parents, strict=True)}
+        return faults or [found for found in [circle(above)] if found]
 
     # ---- queries ----------------------------------------------------------------------------------------------------
 
@@ -125,9 +193,12 @@ class Graph:
         return len(self.names)
 
     def index(self, name: str) -> int:
-        """The position of a node. Raises DataError, with the nearest names, when there is none of this name."""
+        """The position of a node. Raises DataError when there is none of this name, or several that it could mean."""
+        meant = self.also.get(name, (name,))
+        if len(meant) > 1 and name not in self._numbers:
+            raise DataError(f"{name!r} fits {len(meant)} classes, {' and '.join(map(repr, meant))}: say which")
         try:
-            return self._numbers[name]
+            return self._numbers[name if name in self._numbers else meant[0]]
         except KeyError:
             raise DataError(f"there is no class {name!r}: {suggestion(name, self.names)}") from None
 
@@ -157,6 +228,58 @@ class Graph:
     def leaves(self) -> Ints:
         """The nodes without children."""
         return np.flatnonzero(self.heights == 0)
+
+    @functools.cached_property
+    def tops(self) -> Ints:
+        """The nodes without parents."""
+        return np.flatnonzero([not above for above in self.parents])
+
+    @functools.cached_property
+    def children(self) -> list[list[int]]:
+        """For each node, its children."""
+        found: list[list[int]] = [[] for _ in self.names]
+        for p, node in self.edges.T.tolist():
+            found[p].append(node)
+        return found
+
+    @functools.cached_property
+    def leaves_below(self) -> NDArray[np.bool_]:
+        """(leaves, nodes): whether a leaf lies below a node, or is it."""
+        if len(self.leaves) * len(self) > ENTRIES:
+            raise HierarchyError("graph", [Fault("", f"more than {ENTRIES:,} pairs of a leaf and a node")])
+        found = np.zeros((len(self.leaves), len(self)), dtype=bool)
+        for i, leaf in enumerate(self.leaves):
+            found[i, self.above[leaf]] = True
+        return found
+
+    @property
+    def ranks(self) -> Ints | None:
+        """Heights so that every edge joins adjacent ones, from 0 in each connected part; None if there are none."""
+        return self._ranked[0]
+
+    @property
+    def uneven(self) -> tuple[str, str]:
+        """A parent and a child whose edge joins no adjacent heights, if `ranks` is None."""
+        parent, child = self._ranked[1]
+        return self.names[parent], self.names[child]
+
+    @functools.cached_property
+    def _ranked(self) -> tuple[Ints | None, tuple[int, int]]:
+        unknown = 2 * len(self)
+        rank = np.full(len(self), unknown, dtype=np.int64)
+        for start in range(len(self)):
+            if rank[start] != unknown:
+                continue
+            part, rank[start] = [start], 0
+            for node in part:
+                for other, step in [*((p, 1) for p in self.parents[node]), *((c, -1) for c in self.children[node])]:
+                    if rank[other] == unknown:
+                        rank[other] = rank[node] + step
+                        part.append(other)
+                    elif rank[other] != rank[node] + step:
+                        return None, (other, node) if step == 1 else (node, other)
+            rank[part] -= rank[part].min()
+        return rank, (0, 0)
 
     @functools.cached_property
     def edges(self) -> Ints:
@@ -208,6 +331,13 @@ class Graph:
             ends[:, p] &= labels[:, node] != 1
         return ends
 
+    def open_ends(self, labels: Labels) -> NDArray[np.bool_]:
+        """Which labels are there and have an unknown child."""
+        found = np.zeros(labels.shape, dtype=bool)
+        for p, node in self.edges.T:
+            found[:, p] |= (labels[:, p] == 1) & (labels[:, node] == -1)
+        return found
+
     def open_below(self, labels: Labels, open_nodes: NDArray[np.bool_]) -> Labels:
         """Labels where all that lies below an open node of a sample, and is not known to be there, is unknown."""
         below = open_nodes.copy()
@@ -223,8 +353,12 @@ class Graph:
 
     def write(self, path: Path) -> None:
         """Write graph.json; `Graph.read` returns the same graph."""
-        record = {"format": FORMAT, "names": list(self.names), "parents": [list(above) for above in self.parents]}
-        write_text(path, json.dumps(record, ensure_ascii=False) + "\n")
+        write_text(path, json.dumps(self.to_dict(), ensure_ascii=False) + "\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values: the content of graph.json."""
+        record = {"format": GRAPH_FORMAT, "names": list(self.names), "parents": [list(above) for above in self.parents]}
+        return record | ({"also": {other: list(own) for other, own in self.also.items()}} if self.also else {})
 
     def describe(self) -> str:
         """One line about its size."""
@@ -240,18 +374,3 @@ class Graph:
 
     def __hash__(self) -> int:
         return hash((self.names, self.parents))
-
-
-def _circle(above: dict[str, dict[str, str]]) -> Fault | None:
-    """The first circle among nodes, each with its parents and where these are told; None if there is none."""
-    try:
-        TopologicalSorter({name: list(parents) for name, parents in above.items()}).prepare()
-    except CycleError as error:
-        circle: list[str] = list(error.args[1])  # each is a parent of the next
-        told = [above[child][parent] for parent, child in pairwise(circle) if above[child].get(parent)]
-        places = f" ({', '.join(told)})" if told else ""
-        if len(circle) == 2:
-            return Fault("", f"{circle[0]!r} is its own parent{places}; remove that edge")
-        kin = "grandparent" if len(circle) == 3 else "ancestor"
-        return Fault("", f"{circle[0]!r} is its own {kin}: {' › '.join(circle)}{places}; remove one of these edges")
-    return None

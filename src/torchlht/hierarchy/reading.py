@@ -8,10 +8,11 @@ A row is one path from the coarsest to the finest name, with gaps for unknown na
 
     order            family        species
     Charadriiformes  Laridae       Ivory Gull
-    Charadriiformes  ·             Horned Puffin      → family "Charadriiformes (no family)", a pass-through node
-    Gaviiformes      Gaviidae      ·                  → species "Gaviidae (no species)", likewise
+    Charadriiformes  ·             Horned Puffin      → a family that stands in, since the branch skips this level
+    Gaviiformes      Gaviidae      ·                  → a species that stands in, since the branch ends above it
 
-Pass-through nodes keep every leaf at the same depth, so that a level is always a complete partition of the classes.
+Stand-ins keep every leaf at the same depth, so that a level is always a complete partition of the classes. They have names of
+their own in code alone, see `hierarchy/ragged.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +34,7 @@ import yaml
 from torchlht.doors import plain_loader, read_bytes, read_text
 from torchlht.errors import DataError, Fault, HierarchyError
 from torchlht.files import plain_cell
+from torchlht.hierarchy.ragged import free_name, pass_through
 
 LEVELS = 64
 """Most levels of a tree, and so deepest nesting of folders and files. A tree of life has some 40."""
@@ -60,8 +61,9 @@ class Spec(NamedTuple):
     """The bare content of a hierarchy, fine first: see `Hierarchy`."""
 
     levels: tuple[str, ...]
-    classes: tuple[tuple[str, ...], ...]
+    classes: tuple[tuple[str | None, ...], ...]
     parents: tuple[tuple[int, ...], ...]
+    stand_ins: tuple[tuple[bool, ...], ...] | None = None
 
 
 class Link(NamedTuple):
@@ -76,15 +78,6 @@ Links = dict[str, Link | None]
 """Every name at one depth, with its nearest known ancestor (None at the top)."""
 
 
-def pass_through(name: str, level: str) -> str:
-    """The name of a node that fills a level missing from a branch.
-
-    >>> pass_through("Charadriiformes", "family")
-    'Charadriiformes (no family)'
-    """
-    return f"{name} (no {level})"
-
-
 def build(rows: Iterable[Row], levels: Sequence[str]) -> tuple[Spec, list[Fault]]:
     """Build one tree from the rows. `levels` are coarse → fine; the spec is valid only if there are no faults."""
     rows = list(rows)
@@ -97,8 +90,7 @@ def build(rows: Iterable[Row], levels: Sequence[str]) -> tuple[Spec, list[Fault]
     faults = faults or _distant_clashes(rows, links, levels)
     if faults:
         return Spec((), (), ()), faults
-    _add_pass_through(links, levels)
-    return _index(links, levels), []
+    return _index(links, levels, _add_stand_ins(links, levels)), []
 
 
 def _collect_links(rows: Sequence[Row], levels: Sequence[str]) -> tuple[list[Links], list[Fault]]:
@@ -172,8 +164,13 @@ def _ancestor(links: Sequence[Links], depth: int, name: str, high: int) -> str |
     return name if depth == high else None
 
 
-def _add_pass_through(links: Sequence[Links], levels: Sequence[str]) -> None:
-    """Fill the gaps in place: first below branches that end early, then between a class and a distant ancestor."""
+def _add_stand_ins(links: Sequence[Links], levels: Sequence[str]) -> list[set[str]]:
+    """Fill the gaps in place: first below branches that end early, then between a class and a distant ancestor.
+
+    Returns:
+        the names, by depth, of those that were added.
+    """
+    added: list[set[str]] = [set() for _ in levels]
     last = len(levels) - 1
     ended: dict[tuple[int, str], str] = {}
     for depth in range(last):
@@ -182,8 +179,9 @@ def _add_pass_through(links: Sequence[Links], levels: Sequence[str]) -> None:
             below |= {link.name for link in finer.values() if link and link.depth == depth}
         for name in [name for name in links[depth] if name not in below]:
             real = ended.get((depth, name), name)  # a branch two levels short is named after its last real class
-            stand_in = _free_name(pass_through(real, levels[depth + 1]), links[depth + 1])
+            stand_in = free_name(pass_through(real, levels[depth + 1]), links[depth + 1])
             links[depth + 1][stand_in] = Link(depth, name, "")
+            added[depth + 1].add(stand_in)
             ended[depth + 1, stand_in] = real
     for depth in range(last, 1, -1):
         bridges: dict[tuple[int, str], str] = {}  # one per distant ancestor, shared by its children
@@ -192,18 +190,14 @@ def _add_pass_through(links: Sequence[Links], levels: Sequence[str]) -> None:
             if link.depth < depth - 1:
                 ancestor = (link.depth, link.name)
                 if ancestor not in bridges:
-                    bridges[ancestor] = _free_name(pass_through(link.name, levels[depth - 1]), links[depth - 1])
+                    bridges[ancestor] = free_name(pass_through(link.name, levels[depth - 1]), links[depth - 1])
                     links[depth - 1][bridges[ancestor]] = link
+                    added[depth - 1].add(bridges[ancestor])
                 links[depth][name] = Link(depth - 1, bridges[ancestor], link.where)
+    return added
 
 
-def _free_name(name: str, taken: Links) -> str:
-    """`name` itself, or `name` with a number if a class already has it."""
-    candidates = itertools.chain([name], (f"{name} {i}" for i in itertools.count(2)))
-    return next(candidate for candidate in candidates if candidate not in taken)
-
-
-def _index(links: Sequence[Links], levels: Sequence[str]) -> Spec:
+def _index(links: Sequence[Links], levels: Sequence[str], added: Sequence[set[str]]) -> Spec:
     """Number the classes in order of appearance, and turn the names of parents into numbers."""
     numbers = [{name: i for i, name in enumerate(found)} for found in links]
     parents = []
@@ -214,10 +208,13 @@ def _index(links: Sequence[Links], levels: Sequence[str]) -> Spec:
         levels=tuple(reversed(levels)),
         classes=tuple(tuple(found) for found in reversed(links)),
         parents=tuple(parents),
+        stand_ins=tuple(tuple(name in new for name in found) for found, new in zip(links[::-1], added[::-1], strict=True)),
     )
 
 
 FORMAT = "torchlht-hierarchy-1"
+MARKED = "torchlht-hierarchy-2"
+"""The same, but a stand-in is null. In the first format it is known by its name."""
 CHILD_COLUMNS = ("name", "child", "class", "taxon")
 SYSTEM_FOLDERS = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
 
@@ -241,7 +238,7 @@ def read_tree(path: Path, levels: Sequence[str] | None = None) -> Spec:
     elif path.suffix.lower() in (".json", ".yaml", ".yml"):
         if (own := _read_own(path)) is not None:
             return own
-        rows, own_levels, faults = _nested_rows(_compose(path))
+        rows, own_levels, faults = nested_rows(compose(path))
         levels = levels or own_levels
     elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
         rows, levels, faults = _table_rows(path, levels)
@@ -471,7 +468,7 @@ def _read_own(path: Path) -> Spec | None:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # the reader of nested files reports what is wrong
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, MARKED):
         return None
     try:
         return spec_of(content)
@@ -483,7 +480,7 @@ class OwnLevel(msgspec.Struct):
     """A level of a hierarchy.json."""
 
     name: str
-    classes: list[str]
+    classes: list[str | None]
     parents: list[Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]] | None = None
 
 
@@ -496,17 +493,18 @@ class OwnTree(msgspec.Struct):
 def spec_of(content: dict[str, Any]) -> Spec:
     """The tree from the content of a hierarchy.json. Raises TypeError when it is none."""
     try:
-        levels = msgspec.convert(content, OwnTree).levels
+        levels, marked = msgspec.convert(content, OwnTree).levels, content.get("format") == MARKED
     except msgspec.ValidationError as error:
         raise TypeError(str(error).replace("`", "")) from None
     return Spec(
         levels=tuple(level.name for level in levels),
         classes=tuple(tuple(level.classes) for level in levels),
         parents=tuple(tuple(level.parents or ()) for level in levels[:-1]),
+        stand_ins=tuple(tuple(name is None for name in level.classes) for level in levels) if marked else None,
     )
 
 
-def _compose(path: Path) -> yaml.Node | None:
+def compose(path: Path) -> yaml.Node | None:
     """Parse to nodes, which know their line. JSON is YAML after replacing its tabs and joining its escapes."""
     text = _SURROGATES.sub(_joined, read_text(path, NESTED_BYTES).replace("\t", " "))
     try:
@@ -530,7 +528,7 @@ def _joined(pair: re.Match[str]) -> str:
     return str(json.loads(f'"{pair.group()}"'))
 
 
-def _nested_rows(document: yaml.Node | None) -> tuple[list[Row], list[str] | None, list[Fault]]:
+def nested_rows(document: yaml.Node | None) -> tuple[list[Row], list[str] | None, list[Fault]]:
     """Walk mappings and lists down to the leaves."""
     levels: list[str] | None = None
     if document is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 from torchlht.doors import entrance
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
 from torchlht.files import write_text
-from torchlht.hierarchy.reading import CLASSES, FORMAT, LEVELS, Row, Spec, build, narrower, read_tree, spec_of
+from torchlht.hierarchy.linked import holds_links, linked_tree
+from torchlht.hierarchy.ragged import Bools, Ints, completed, endings, last_real, lost, named, stand_ins_by_name
+from torchlht.hierarchy.reading import CLASSES, FORMAT, LEVELS, MARKED, Row, Spec, build, narrower, read_tree, spec_of
 
-Ints = NDArray[np.int64]
+BLANK = "·"  # a missing name, while a tree is made
 
 
 class Hierarchy:
@@ -33,26 +36,48 @@ class Hierarchy:
 
     Attributes:
         levels: level names, fine first.
-        classes: class names of each level, fine first; unique within a level.
+        classes: class names of each level, fine first; unique within a level. What stands in has a name for code here; `names`
+            has those that people see.
         parents: one array per adjacent pair of levels: `parents[k][j]` is the index at level k+1 of class j at level k.
+        stand_ins: for each level, fine first, which classes only stand in where a branch ends early or skips the level.
     """
 
     def __init__(
         self,
         *,
         levels: Sequence[str],
-        classes: Sequence[Sequence[str]],
+        classes: Sequence[Sequence[str | None]],
         parents: Sequence[Sequence[int] | Ints],
+        stand_ins: Sequence[Sequence[bool] | Bools] | None = None,
         source: str = "hierarchy",
     ) -> None:
+        """A tree from its parts.
+
+        Args:
+            levels: level names, fine first.
+            classes: class names of each level, fine first; None stands in.
+            parents: see the class.
+            stand_ins: which classes stand in; by default those without a name, or, if all have one, those that older files
+                name so.
+            source: what to name in messages.
+
+        Raises:
+            HierarchyError: when the parts do not fit together; it lists every fault.
+        """
         self.levels = _names(levels, source)
-        self.classes = tuple(_names(names, source) for names in classes)
+        given = tuple(_names(names, source, gaps=True) for names in classes)
         self.parents = tuple(_numbers(p, source) for p in parents)
-        faults = self._faults()
+        blank = any(name is None for names in given for name in names)
+        self.classes = tuple(tuple(BLANK if name is None else name for name in names) for names in given)
+        faults = self._faults(blanks=blank)
         if faults:
             raise HierarchyError(source, faults)
         for p in self.parents:
             p.flags.writeable = False
+        if blank:
+            stand_ins = [[name is None for name in names] for names in given]
+            self.classes = named(self.levels, given, self.parents)
+        self.stand_ins = self._standing(stand_ins, source)
         self._numbers = tuple({name: i for i, name in enumerate(names)} for names in self.classes)
 
     # ---- making one ------------------------------------------------------------------------------------------------
@@ -62,14 +87,15 @@ class Hierarchy:
         cls,
         parents: Sequence[Sequence[int] | Ints],
         levels: Sequence[str] | None = None,
-        classes: Sequence[Sequence[str]] | None = None,
+        classes: Sequence[Sequence[str | None]] | None = None,
     ) -> Hierarchy:
         """From index arrays, fine first. Missing names are replaced by numbers.
 
         Args:
             parents: `parents[k][j]` is the index at level k+1 of class j at level k.
             levels: names of the K levels, fine first.
-            classes: names of the classes of each level, fine first; needed when there is a single level.
+            classes: names of the classes of each level, fine first, None where a branch ends early or skips the level; needed
+                when there is a single level.
         """
         arrays = _listed(parents, "parents", "from_parents", lambda p: _numbers(p, "from_parents"))
         if classes is None:
@@ -77,7 +103,7 @@ class Hierarchy:
                 raise HierarchyError("from_parents", [Fault("", "no levels: pass parents, or classes for a single level")])
             tops = [p.size for p in arrays] + [int(arrays[-1].max(initial=-1)) + 1]
             classes = [[str(i) for i in range(min(n, CLASSES + 1))] for n in tops]
-        lists = _listed(classes, "classes", "from_parents", lambda names: _names(names, "from_parents"))
+        lists = _listed(classes, "classes", "from_parents", lambda names: _names(names, "from_parents", gaps=True))
         names = levels if levels is not None else default_levels(len(lists))[::-1]
         return cls(levels=names, classes=lists, parents=arrays, source="from_parents")
 
@@ -95,7 +121,7 @@ class Hierarchy:
     @classmethod
     @entrance
     def read(cls, path: str | Path, levels: Sequence[str] | None = None) -> Hierarchy:
-        """From a file or folder: CSV/TSV, nested JSON or YAML, our own `hierarchy.json`, or a tree of folders.
+        """From a file or folder: CSV/TSV, nested JSON or YAML, our own `hierarchy.json`, an ontology, or a tree of folders.
 
         Args:
             path: what to read. A CSV has one row per finest class and its columns run coarse → fine, or it has the
@@ -107,7 +133,9 @@ class Hierarchy:
             HierarchyError: when the file is faulty; it lists every fault.
             DataError: when there is no such file.
         """
-        return cls(**read_tree(Path(path), levels)._asdict(), source=str(path))
+        place = Path(path)
+        spec = linked_tree(place, levels) if holds_links(place) else read_tree(place, levels)
+        return cls(**spec._asdict(), source=str(path))
 
     @classmethod
     @entrance
@@ -115,8 +143,27 @@ class Hierarchy:
         """The inverse of `to_dict`. Raises KeyError or TypeError when something is missing."""
         return cls(**spec_of(values)._asdict(), source=source)
 
-    def _faults(self) -> list[Fault]:
-        """All faults of the arrays."""
+    def _standing(self, stand_ins: Sequence[Sequence[bool] | Bools] | None, source: str) -> tuple[Bools, ...]:
+        """Which classes stand in. Raises HierarchyError when these cannot."""
+        if stand_ins is None:
+            return stand_ins_by_name(self.levels, self.classes, self.parents)
+        found = tuple(np.array(flags, dtype=bool) for flags in stand_ins)
+        if tuple(map(len, found)) != self.sizes:
+            raise HierarchyError(
+                source, [Fault("", f"stand_ins are a flag for each class: {self.sizes}; got {len(found)} lists")]
+            )
+        faults = [Fault(self.levels[-1], "a class without a name: at the coarsest level there is none to stand in for")]
+        faults = faults if found[-1].any() else []
+        for k, wrong in enumerate(lost(found, self.parents)):
+            above = [self.classes[k + 1][self.parents[k][j]] for j in np.flatnonzero(wrong)]
+            both = "which has others: a branch ends there or goes on, not both; give it a name"
+            faults += [Fault(self.levels[k], f"a class without a name under {name!r}, {both}") for name in above]
+        if faults:
+            raise HierarchyError(source, faults)
+        return found
+
+    def _faults(self, *, blanks: bool = False) -> list[Fault]:
+        """All faults of the arrays; with `blanks`, names that are missing are not asked to be unique."""
         faults = []
         depth = len(self.classes)
         if depth == 0 or len(self.levels) != depth or len(self.parents) != depth - 1:
@@ -129,7 +176,7 @@ class Hierarchy:
         faults += [Fault("", f"the name {name!a} is not Unicode text; rename it") for name in _unwritable(self.levels)]
         for level, names in zip(self.levels, self.classes, strict=True):
             faults += [Fault(level, f"the name {name!a} is not Unicode text; rename it") for name in _unwritable(names)]
-            faults += [Fault(level, f"{name!r} appears twice") for name in _repeated(names)]
+            faults += [Fault(level, f"{name!r} appears twice") for name in _repeated(names) if not (blanks and name == BLANK)]
             faults += [Fault(level, f"class {i} has an empty name") for i, n in enumerate(names) if not n.strip()]
         for k, parents in enumerate(self.parents):
             faults += self._parent_faults(k, parents)
@@ -162,6 +209,58 @@ class Hierarchy:
         return tuple(len(names) for names in self.classes)
 
     @property
+    def ragged(self) -> bool:
+        """Whether a branch ends early or skips a level."""
+        return any(bool(flags.any()) for flags in self.stand_ins)
+
+    @cached_property
+    def real_sizes(self) -> tuple[int, ...]:
+        """The number of classes of each level that do not only stand in, fine first."""
+        return tuple(int((~flags).sum()) for flags in self.stand_ins)
+
+    @cached_property
+    def ends(self) -> tuple[Bools, ...]:
+        """For each level, fine first, the classes at which a branch ends early, and what stands in for them further down."""
+        return endings(self.stand_ins, self.parents)
+
+    @cached_property
+    def names(self) -> tuple[tuple[str | None, ...], ...]:
+        """Class names as people see them, fine first; None for what only stands in. Positions are those of `classes`."""
+        both = zip(self.classes, self.stand_ins, strict=True)
+        return tuple(tuple(None if s else n for n, s in zip(names, flags.tolist(), strict=True)) for names, flags in both)
+
+    @cached_property
+    def _last_real(self) -> list[tuple[Ints, Ints]]:
+        return last_real(self.stand_ins, self.parents)
+
+    def real(self, level: int, number: int) -> tuple[int, int]:
+        """The level and number of a class itself, or of the class that it stands in for."""
+        levels, numbers = self._last_real[level]
+        return int(levels[number]), int(numbers[number])
+
+    def text(self, level: int, number: int) -> str:
+        """A class as people read it: its name; for a stand-in what it stands in for, with its level: "Laridae (family)"."""
+        at, own = self.real(level, number)
+        return self.classes[at][own] if at == level else f"{self.classes[at][own]} ({self.levels[at]})"
+
+    def path_names(self, label: Sequence[int] | Ints) -> list[str]:
+        """The names of a label (K,), coarse → fine: without what is unknown, or only stands in."""
+        return [str(self.names[k][label[k]]) for k in self.top_down if label[k] >= 0 and not self.stand_ins[k][label[k]]]
+
+    def cells(self, label: Sequence[int] | Ints) -> list[str]:
+        """The name of each level of a label (K,), coarse → fine: "" where it is unknown, or only something stands in."""
+        return [self.names[k][label[k]] or "" if label[k] >= 0 else "" for k in self.top_down]
+
+    def only_real(self, labels: Ints) -> Ints:
+        """(N, K) labels, fine first, with -1 also where a class only stands in: there a sample has none to be right about."""
+        columns = zip(self.stand_ins, labels.T, strict=True)
+        return np.stack([np.where(np.append(flags, False)[y], -1, y) for flags, y in columns], axis=1)
+
+    def complete(self, labels: Ints) -> Ints:
+        """(N, K) labels, fine first, where those at a class whose branch ends are known down to what stands in below it."""
+        return completed(labels, self.ends, self.parents)
+
+    @property
     def top_down(self) -> range:
         """Level indices in the order people say them, coarse → fine."""
         return range(len(self) - 1, -1, -1)
@@ -171,8 +270,12 @@ class Hierarchy:
         try:
             return self._numbers[level][name]
         except KeyError:
-            near = suggestion(name, self.classes[level])
+            near = suggestion(name, [one for one in self.names[level] if one is not None])
             raise DataError(f"{self.levels[level]} has no class {name!r}: {near}") from None
+
+    def level_of(self, name: str) -> int | None:
+        """The finest level that has a class of this name; None without one."""
+        return next((level for level, numbers in enumerate(self._numbers) if name in numbers), None)
 
     def ancestors(self, level: int, of: int = 0) -> Ints:
         """For each class of level `of`, its ancestor at the coarser (or same) `level`."""
@@ -207,6 +310,8 @@ class Hierarchy:
     def fill(self, labels: Ints, where: Callable[[int], str] = "row {}".format) -> Ints:
         """Fill in the ancestors of every known label; -1 stays if nothing finer is known.
 
+        Below a class whose branch ends, nothing is unknown: there the label is what stands in for the class.
+
         Args:
             labels: (N, K), fine first, -1 where unknown.
             where: names row i in messages.
@@ -221,7 +326,7 @@ class Hierarchy:
             if wrong.size:
                 raise DataError(self._contradiction(filled, k, wrong, where))
             filled[:, k + 1] = np.where(implied >= 0, implied, filled[:, k + 1])
-        return filled
+        return self.complete(filled)
 
     def _checked_labels(self, labels: Ints, where: Callable[[int], str]) -> Ints:
         """A copy of the labels. Raises DataError unless they are whole numbers (N, K), each -1 or a class of its level."""
@@ -251,21 +356,41 @@ class Hierarchy:
     # ---- writing and showing ---------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values: the content of `hierarchy.json`."""
+        """Everything, as plain values: the content of `hierarchy.json`. What stands in is null."""
         parents: list[list[int] | None] = [p.tolist() for p in self.parents]
         levels = [
             {"name": name, "classes": list(names), "parents": above}
-            for name, names, above in zip(self.levels, self.classes, [*parents, None], strict=True)
+            for name, names, above in zip(self.levels, self.names, [*parents, None], strict=True)
         ]
-        return {"format": FORMAT, "levels": levels}
+        plain = not self.ragged and not any(flags.any() for flags in stand_ins_by_name(self.levels, self.classes, self.parents))
+        return {"format": FORMAT if plain else MARKED, "levels": levels}
+
+    def arrays(self) -> dict[str, Any]:
+        """The names of levels and classes as an .npz of features has them: `levels`, `classes_<level>`; "" stands in."""
+        texts = [np.array([name or "" for name in names]) for names in self.names]
+        return {"levels": np.array(self.levels), **{f"classes_{at}": t for at, t in zip(self.levels, texts, strict=True)}}
 
     def write(self, path: str | Path) -> None:
         """Write `hierarchy.json`; `Hierarchy.read` returns the same tree."""
         write_text(Path(path), json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
 
     def describe(self) -> str:
-        """One line with levels and their sizes, coarse → fine: "order 13 › family 38 › species 200"."""
-        return " › ".join(f"{self.levels[k]} {self.sizes[k]}" for k in self.top_down)
+        """One line with levels and their sizes, coarse → fine: "order 13 › family 38 › species 200 (1 branch ends early)"."""
+        sizes = " › ".join(f"{self.levels[k]} {self.real_sizes[k]}" for k in self.top_down)
+        early, skipping = (self.early, "branch", "branches", "end early"), (self.skipping, "class", "classes", "skip a level")
+        notes = [_count(*early), _count(*skipping)]
+        return f"{sizes} ({', '.join(filter(None, notes))})" if self.ragged else sizes
+
+    @property
+    def early(self) -> int:
+        """How many branches end before the finest level."""
+        return int(sum((ends & ~flags).sum() for ends, flags in zip(self.ends, self.stand_ins, strict=True)))
+
+    @property
+    def skipping(self) -> int:
+        """How many classes are not under a class of the next coarser level, but of one further up."""
+        pairs = zip(self.stand_ins, self.stand_ins[1:], self.parents, strict=False)
+        return int(sum((~own & above[parents]).sum() for own, above, parents in pairs))
 
     def __repr__(self) -> str:
         return f"Hierarchy({self.describe()})"
@@ -306,12 +431,18 @@ def _numbers(values: Any, source: str) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def _names(values: Any, source: str) -> tuple[str, ...]:
-    """Names as a tuple."""
-    found = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | bytes) else (None,)
-    if not all(isinstance(name, str) for name in found):
+def _names(values: Any, source: str, *, gaps: bool = False) -> tuple[Any, ...]:
+    """Names as a tuple; with `gaps`, some may be None."""
+    found = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | bytes) else (0,)
+    if not all(isinstance(name, str) or (gaps and name is None) for name in found):
         raise HierarchyError(source, [Fault("", f"names are a list of texts; got {str(values)[:60]}")])
     return found
+
+
+def _count(n: int, one: str, several: str, what: str) -> str:
+    """`2 branches end early`; nothing for none."""
+    verb, _, rest = what.partition(" ")
+    return "" if not n else f"1 {one} {verb}s {rest}" if n == 1 else f"{n:,} {several} {what}"
 
 
 def default_levels(depth: int) -> list[str]:
