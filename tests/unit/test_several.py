@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score
 from test_graph import BATS, graphs, naive_ancestors
 
 import torchlht
+from torchlht.answer.model import Model
 from torchlht.answer.several import GraphModel, choose
 from torchlht.cli import main
 from torchlht.errors import ConfigError, RunError
@@ -21,7 +22,7 @@ from torchlht.heads.graphs.network import GraphNetwork
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.smoother import Smoother, choose_kernel
 from torchlht.hierarchy.graph import Graph
-from torchlht.measure.several import average_precision, best_threshold, f1_scores
+from torchlht.measure.several import average_precision, best_threshold, exact, f1_scores, measure
 
 
 def network(graph: Graph, method: str, **options: int) -> GraphNetwork:
@@ -73,6 +74,19 @@ def test_losses_are_those_of_plain_loops(graph: Graph, seed: int) -> None:
             terms.append(-torch.log(p) if y[n, a] == 1 else -torch.log(1 - p))
         expected = torch.stack(terms).mean() if terms else torch.zeros((), dtype=torch.float64)
         torch.testing.assert_close(network(graph, method).loss(z[None], y).double(), expected, atol=1e-4, rtol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs(), st.lists(st.floats(width=32, allow_nan=False), min_size=4, max_size=4), st.integers(0, 2**32 - 1))
+def test_the_largest_below_is_found_for_any_numbers(graph: Graph, values: list[float], seed: int) -> None:
+    z, y = drawn(graph, seed)
+    z[:, seed % len(graph)] = torch.tensor(values)  # zeros of both signs, the smallest and largest numbers, infinities
+    z[:, -1] = z[:, 0]  # and ties
+    for there in (None, y == 1):
+        found = z.gather(1, network(graph, "c-hmcnn").largest(z, there))
+        for n, a in np.ndindex(*z.shape):
+            seen = [b for b in below(graph, a) if there is None or not there[n, a] or there[n, b]]
+            assert found[n, a] == z[n, seen].max()
 
 
 @pytest.mark.parametrize("method", ["c-hmcnn", "flat", "lht"])
@@ -134,6 +148,16 @@ def test_f1_counts_ancestors_over_everything_and_over_samples() -> None:
     found = f1_scores(labels, chosen)
     assert found["f1_micro"] == pytest.approx(2 * 3 / (4 + 4))
     assert found["f1_macro"] == pytest.approx((4 / 5 + 2 / 3 + 1) / 3)
+
+
+def test_a_set_is_right_only_as_a_whole_and_where_all_is_known() -> None:
+    labels = np.array([[1, 1, 0], [1, 0, 1], [0, -1, 0]], dtype=np.int8)
+    assert exact(labels, np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=bool)) == pytest.approx(1 / 2)
+    assert exact(labels[2:], np.ones((1, 3), dtype=bool)) is None
+    scores = np.array([[0.9, 0.8, 0.1], [0.9, 0.1, 0.8]], dtype=np.float32)
+    graph = Graph.from_edges([("bird", "gull"), ("bird", "auk")])
+    found = measure(labels[:2], scores, np.full(2, 0.5, np.float32), graph, np.ones(3, bool), ("class", "family"))
+    assert [(level["name"], level["exact"]) for level in found["graph_levels"]] == [("class", 1.0), ("family", 1.0)]
 
 
 def test_a_class_is_chosen_only_with_all_its_parents() -> None:
@@ -241,6 +265,7 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
         (["--method", "marginal"], "use lht, c-hmcnn or flat"),
         (["--method", "hrn"], "use lht, c-hmcnn or flat"),
         (["--semi", "both"], "--semi has no meaning"),
+        (["--levels", "a,b"], "--levels has no meaning"),
         (["--option", "nope=1"], "has no option 'nope'"),
         (["--option", "members=0"], "from 1 to 64"),
         (["--option", "dropout=x"], "takes a number"),
@@ -257,7 +282,8 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
     run = torchlht.train(str(write_genes(tmp_path)), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True)
     with pytest.raises(RunError, match="several labels per sample"):
-        torchlht.load(run.path)
+        Model.from_pretrained(run.path)
+    assert isinstance(torchlht.load(run.path), GraphModel)
     (run.path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"model\.safetensors missing"):
         GraphModel.load(run.path)

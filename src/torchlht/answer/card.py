@@ -19,7 +19,7 @@ pipeline_tag: image-classification
 LIMITS = """It knows the classes above and no others; samples that are unlike all of them are said to be so where the run
 learned that. Probabilities are calibrated only if `calibration.json` is here, for samples like those it was calibrated on.
 The figures are of one run on one test set."""
-LEFT_OUT = ("out", "resume", "quiet", "track", "accelerator", "devices", "workers", "config")
+LEFT_OUT = ("out", "resume", "quiet", "track", "track_to", "accelerator", "devices", "workers", "config")
 """Options that say nothing about the model, or something about the machine."""
 
 

@@ -20,7 +20,7 @@ BAR = "display:inline-block;height:0.7em;vertical-align:baseline;background:#2a6
 def answer_html(named: Named) -> str:
     """One answer: what it was asked about, and each level with a bar as long as its probability."""
     rows = "".join(
-        f'<tr><td style="text-align:left">{escape(level.level)}</td><td style="text-align:left">{escape(level.label)}</td>'
+        f'<tr><td style="text-align:left">{escape(level.level)}</td><td style="text-align:left">{escape(level.text)}</td>'
         f'<td style="text-align:left;min-width:9em">{bar(level.probability)}</td>'
         f'<td style="text-align:left;opacity:0.7">{others(level.candidates[1:3])}</td></tr>'
         for level in named.levels
@@ -32,12 +32,12 @@ def answer_html(named: Named) -> str:
 
 def bar(probability: float) -> str:
     """A probability as a bar and a number."""
-    return f'<span style="{BAR};width:{5 * probability:.2f}em"></span>{probability:.0%}'
+    return f'<span style="white-space:nowrap"><span style="{BAR};width:{5 * probability:.2f}em"></span>{probability:.0%}</span>'
 
 
 def others(candidates: tuple[Candidate, ...]) -> str:
     """The next most probable classes."""
-    return escape(", ".join(f"{one.label} {one.probability:.0%}" for one in candidates))
+    return escape(", ".join(f"{one.text} {one.probability:.0%}" for one in candidates))
 
 
 def thumbnail(source: str) -> str:

@@ -116,7 +116,7 @@ class Predictor(ABC):
             DataError: when inputs are of the wrong kind, or a picture cannot be read and `unreadable` is not given.
         """
         restriction, rule = Restriction.parse(self.hierarchy, only, exclude), rule or self.rule
-        names, data = self._inputs(inputs, unreadable)
+        names, data = as_samples(inputs, self.preprocess, self.in_features, unreadable)
         found = Answers()
         for _, said, at in () if not len(data) else over(None, data, self.look, batch_size=batch_size):
             found += self.named(said, [names[i] for i in at.flatten().tolist()], top, rule, restriction)
@@ -151,28 +151,41 @@ class Predictor(ABC):
             prediction = restriction.apply(prediction)
         return answer_by(prediction, self.hierarchy, rule or self.rule)
 
-    def _inputs(self, inputs: Any, unreadable: list[Problem] | None) -> tuple[list[str], SampleSet]:
-        """A name for each input, and a set of all of them, whose labels are their positions."""
-        if isinstance(inputs, Tensor | np.ndarray):
-            if self.preprocess is not None:
-                raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
-            x = torch.as_tensor(inputs, dtype=torch.float32)
-            if x.dim() != 2 or x.shape[1] != self.in_features:
-                raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {self.in_features})")
-            return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
-        if not isinstance(inputs, str | Path | Picture | Image.Image | Iterable):
-            takes = "features: an (N, d) array" if self.preprocess is None else "pictures: paths or PIL images"
-            raise DataError(f"this model takes {takes}; got {type(inputs).__name__}")
-        several: list[Any] = [inputs] if isinstance(inputs, str | Path | Picture | Image.Image) else list(inputs)
-        if self.preprocess is None:
-            if not several or not all(isinstance(one, str | Path) for one in several):
-                raise DataError("this model takes features: pass an (N, d) array, or an .npz with an array 'x'")
-            return self._inputs(np.concatenate([feature_rows(one) for one in several]), unreadable)
-        several = [picture for one in several for picture in (pictures_of(one) if isinstance(one, str | Path) else [one])]
-        names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
-        data = ImageSet(several, torch.arange(len(several)).unsqueeze(1), self.preprocess)
-        data.in_memory, data.unreadable = False, unreadable  # each picture is seen once
-        return names, data
+
+def as_samples(
+    inputs: Any, preprocess: Preprocess | None, in_features: int, unreadable: list[Problem] | None
+) -> tuple[list[str], SampleSet]:
+    """A name for each input, and a set of all of them, whose labels are their positions.
+
+    Args:
+        inputs: pictures, or features, as `Predictor.predict` takes them.
+        preprocess: how pictures are prepared; None if the inputs are features.
+        in_features: width of the features.
+        unreadable: a list that takes unreadable pictures, or None.
+
+    Raises:
+        DataError: when they are of the wrong kind.
+    """
+    if isinstance(inputs, Tensor | np.ndarray):
+        if preprocess is not None:
+            raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
+        x = torch.as_tensor(inputs, dtype=torch.float32)
+        if x.dim() != 2 or x.shape[1] != in_features:
+            raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {in_features})")
+        return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
+    if not isinstance(inputs, str | Path | Picture | Image.Image | Iterable):
+        takes = "features: an (N, d) array" if preprocess is None else "pictures: paths or PIL images"
+        raise DataError(f"this model takes {takes}; got {type(inputs).__name__}")
+    several: list[Any] = [inputs] if isinstance(inputs, str | Path | Picture | Image.Image) else list(inputs)
+    if preprocess is None:
+        if not several or not all(isinstance(one, str | Path) for one in several):
+            raise DataError("this model takes features: pass an (N, d) array, or an .npz with an array 'x'")
+        return as_samples(np.concatenate([feature_rows(one) for one in several]), None, in_features, unreadable)
+    several = [picture for one in several for picture in (pictures_of(one) if isinstance(one, str | Path) else [one])]
+    names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
+    data = ImageSet(several, torch.arange(len(several)).unsqueeze(1), preprocess)
+    data.in_memory, data.unreadable = False, unreadable  # each picture is seen once
+    return names, data
 
 
 class Unfilled(TorchFunctionMode):
@@ -300,7 +313,7 @@ class Model(nn.Module, Predictor):
         """
         folder = find_run(source)
         if (folder / GRAPH).is_file():
-            raise RunError(f"{folder}: gives several labels per sample; lht predict, lht evaluate and GraphModel.load open it")
+            raise RunError(f"{folder}: gives several labels per sample; lht predict, lht evaluate and torchlht.load open it")
         config = read_config(folder)["model"]
         hierarchy = Hierarchy.read(folder / TREE)
         try:
@@ -385,7 +398,7 @@ class Run:
 
     def clear(self) -> None:
         """Remove what a run wrote that was stopped before its first checkpoint."""
-        for name in (CONFIG, *BEGUN, "history.csv"):
+        for name in (CONFIG, *BEGUN, "history.csv", "boards.json"):
             (self.path / name).unlink(missing_ok=True)
         for name in ("tensorboard", "checkpoint"):
             shutil.rmtree(self.path / name, ignore_errors=True)

@@ -31,10 +31,22 @@ RUNNERS_UP = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A class and its probability."""
+    """A class and its probability.
+
+    Attributes:
+        label: the class.
+        probability: its probability at the level that was asked about.
+        level: its own level if that is coarser, since its branch ends there or skips the level that was asked about.
+    """
 
     label: str
     probability: float
+    level: str | None = None
+
+    @property
+    def text(self) -> str:
+        """For people: "Ivory Gull"; "Gaviidae (family)" where a species was asked and the branch ends there."""
+        return f"{self.label} ({self.level})" if self.level else self.label
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,8 @@ class LevelAnswer:
         path_probabilities: their probabilities, each at its own level.
         beside: the most probable other classes of this level.
         below: the most probable classes of the next finer level under the answer.
+        ends: whether the branch of the answer has nothing finer, although the tree has finer levels: it ends here, or further
+            up if `label` is None.
         as_far: the share of known samples that are at least as far from what was trained on; None if that was not measured.
     """
 
@@ -57,6 +71,7 @@ class LevelAnswer:
     path_probabilities: tuple[float, ...] = ()
     beside: tuple[Candidate, ...] = ()
     below: tuple[Candidate, ...] = ()
+    ends: bool = False
     as_far: float | None = None
 
     @property
@@ -68,9 +83,14 @@ class LevelAnswer:
         return f"LevelAnswer({self.label!r}, level={self.level!r}, probability={self.probability:.3g})"
 
     @property
-    def label(self) -> str:
-        """The answer; usually the most probable class."""
-        return self.candidates[0].label
+    def label(self) -> str | None:
+        """The answer; usually the most probable class. None if its branch has no class here: it ends, or skips the level."""
+        return None if self.candidates[0].level else self.candidates[0].label
+
+    @property
+    def text(self) -> str:
+        """The answer for people: "(ends)" if its branch ends further up, "(none)" if it skips the level."""
+        return self.label or ("(ends)" if self.ends else "(none)")
 
     @property
     def probability(self) -> float:
@@ -100,10 +120,12 @@ class Answer:
         rule: how classes were chosen: "path", "own", …
         threshold: the least probability of an answer; 0 if the finest level is always answered.
         promise: where the threshold comes from: "confidence 0.9", "risk 0.05", or None.
-        undecided: the next finer level, where nothing reached the threshold; None if the finest level is answered.
-        runners_up: the most probable classes there under the answer; at the finest level, the most probable others.
+        undecided: the next finer level, where nothing reached the threshold; None if the finest level is answered, or the
+            branch ends at the answer.
+        runners_up: the most probable classes there under the answer; where nothing is undecided, the most probable others.
         unlike: in words, the coarsest level whose classes it is all unlike; None if it is like known samples, or that was not
             measured.
+        ends: whether the branch ends at the answer, above the finest level: there is nothing finer to know.
     """
 
     label: str | None
@@ -117,6 +139,7 @@ class Answer:
     undecided: str | None
     runners_up: tuple[Candidate, ...]
     unlike: str | None = None
+    ends: bool = False
 
     def __repr__(self) -> str:
         if self.probability is None:
@@ -141,6 +164,7 @@ class Named:
         rule: how they were chosen.
         calibration: of the probabilities, or None.
         restricted: whether only some classes were allowed.
+        ragged: whether branches of the tree may end early or skip levels.
     """
 
     source: str
@@ -149,6 +173,7 @@ class Named:
     rule: str = "own"
     calibration: Calibration | None = field(default=None, repr=False, compare=False)
     restricted: bool = False
+    ragged: bool = False
 
     def __getitem__(self, level: str) -> LevelAnswer:
         for answer in self.levels:
@@ -157,7 +182,7 @@ class Named:
         raise KeyError(f"no level {level!r} (levels: {', '.join(answer.level for answer in self.levels)})")
 
     def __str__(self) -> str:
-        return " › ".join(f"{answer.label} {answer.probability:.0%}" for answer in self.levels)
+        return " › ".join(f"{answer.label} {answer.probability:.0%}" for answer in self.levels if answer.label is not None)
 
     def __repr__(self) -> str:
         return f"Named({self.source!r}: {self})"
@@ -167,9 +192,17 @@ class Named:
         return answer_html(self)
 
     @property
-    def names(self) -> dict[str, str]:
-        """The answer at each level by the level's name, coarse → fine: {"order": "Songbirds", "family": "Finches"}."""
+    def names(self) -> dict[str, str | None]:
+        """The answer at each level by the level's name, coarse → fine: {"order": "Songbirds", "family": "Finches"}.
+
+        None where the branch has no class; see `ends_at`.
+        """
         return {answer.level: answer.label for answer in self.levels}
+
+    @property
+    def ends_at(self) -> str | None:
+        """The level at which the branch of the finest answer ends, if that is not the finest level."""
+        return self.levels[-1].candidates[0].level
 
     @property
     def unlike(self) -> str | None:
@@ -205,9 +238,12 @@ class Named:
         finer: str | None = None
         for level in reversed(self.levels):
             if level.probability >= asked.threshold and not (asked.promise and level.unlike):
-                found = (level.label, level.level, level.probability, level.path, level.path_probabilities)
+                own = level.candidates[0]
+                probability = level.path_probabilities[-1] if own.level else level.probability
+                found = (own.label, own.level or level.level, probability, level.path, level.path_probabilities)
+                finer = None if level.ends else finer
                 beyond = level.below if finer else level.beside
-                return Answer(*found, self.rule, *asked, undecided=finer, runners_up=beyond, unlike=self.unlike)
+                return Answer(*found, self.rule, *asked, finer, beyond, self.unlike, level.ends)
             finer = level.level
         nothing, top = (None, None, None, (), ()), self.levels[0]
         likeliest = (top.candidates[0], *top.beside)[:RUNNERS_UP]
@@ -287,7 +323,7 @@ def name_all(
     answers = chosen.cpu().numpy()
     consistent = [all(up[row[k]] == row[k + 1] for k, up in enumerate(hierarchy.parents)) for row in answers]
     return [
-        Named(source, levels, bool(agree), rule, calibration, restricted)
+        Named(source, levels, bool(agree), rule, calibration, restricted, hierarchy.ragged)
         for source, agree, levels in zip(sources, consistent, zip(*columns, strict=True), strict=True)
     ]
 
@@ -295,32 +331,46 @@ def name_all(
 def _name_level(prediction: Prediction, tree: Hierarchy, chosen: Tensor, k: int, top: int) -> list[LevelAnswer]:
     """One level of every sample."""
     log_p, picked = prediction.log_probs[k], chosen[:, k : k + 1]
-    best = _candidates(log_p, log_p.scatter(1, picked, torch.inf), tree.classes[k], top)
-    beside = _candidates(log_p, log_p.scatter(1, picked, torch.nan), tree.classes[k], RUNNERS_UP)
+    best = _candidates(log_p, log_p.scatter(1, picked, torch.inf), tree, k, top)
+    beside = _candidates(log_p, log_p.scatter(1, picked, torch.nan), tree, k, RUNNERS_UP)
     below: list[tuple[Candidate, ...]] = [()] * len(log_p)
     if k:
         parents = torch.as_tensor(tree.parents[k - 1].copy(), device=log_p.device)
         finer = prediction.log_probs[k - 1]
-        below = _candidates(finer, finer.masked_fill(parents != picked, torch.nan), tree.classes[k - 1], RUNNERS_UP)
+        below = _candidates(finer, finer.masked_fill(parents != picked, torch.nan), tree, k - 1, RUNNERS_UP)
     names, shares = [], []
     for j in reversed(range(k, len(tree))):
         above = torch.as_tensor(tree.ancestors(j, of=k).copy(), device=log_p.device)[picked]
-        names.append([tree.classes[j][i] for i in above.flatten().tolist()])
+        names.append([tree.names[j][i] for i in above.flatten().tolist()])
         shares.append(prediction.log_probs[j].gather(1, above).exp().flatten().tolist())
-    rows = zip(best, zip(*names, strict=True), zip(*shares, strict=True), beside, below, strict=True)
-    return [LevelAnswer(tree.levels[k], *row) for row in rows]
+    ends = tree.ends[k][picked.flatten().cpu().numpy()].tolist()
+    paths = [_without_gaps(*both) for both in zip(zip(*names, strict=True), zip(*shares, strict=True), strict=True)]
+    rows = zip(best, paths, beside, below, ends, strict=True)
+    return [LevelAnswer(tree.levels[k], own, *path, others, under, end) for own, path, others, under, end in rows]
 
 
-def _candidates(log_p: Tensor, score: Tensor, names: Sequence[str], most: int) -> list[tuple[Candidate, ...]]:
-    """For each sample the classes with the highest scores, in order, without those whose score is NaN."""
+def _without_gaps(names: Sequence[str | None], shares: Sequence[float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The classes of a path and their probabilities, without levels at which it has none."""
+    there = [(name, share) for name, share in zip(names, shares, strict=True) if name is not None]
+    return tuple(name for name, _ in there), tuple(share for _, share in there)
+
+
+def _candidates(log_p: Tensor, score: Tensor, tree: Hierarchy, k: int, most: int) -> list[tuple[Candidate, ...]]:
+    """For each sample the classes of a level with the highest scores, in order, without those whose score is NaN."""
     order = torch.where(score.isnan(), -torch.inf, score.clamp(min=torch.finfo(score.dtype).min))
     best = order.topk(min(most, order.shape[1]), dim=1)
     real, index = (best.values > -torch.inf).tolist(), best.indices
     shares = log_p.gather(1, index).exp().tolist()
     return [
-        tuple(Candidate(names[c], p) for c, p, there in zip(*row, strict=True) if there)
+        tuple(_candidate(tree, k, c, p) for c, p, there in zip(*row, strict=True) if there)
         for row in zip(index.tolist(), shares, real, strict=True)
     ]
+
+
+def _candidate(tree: Hierarchy, k: int, number: int, probability: float) -> Candidate:
+    """A class of a level; for one that stands in, the class that it stands in for."""
+    level, own = tree.real(k, number)
+    return Candidate(tree.classes[level][own], probability, None if level == k else tree.levels[level])
 
 
 # ---- only some classes are possible --------------------------------------------------------------------------------
@@ -415,9 +465,9 @@ def find_class(hierarchy: Hierarchy, name: str, flag: str = "") -> tuple[int, in
     if slash and level_name in hierarchy.levels and rest:
         level = hierarchy.levels.index(level_name)
         return level, hierarchy.index(level, rest)
-    places = [k for k in hierarchy.top_down if name in hierarchy.classes[k]]
+    places = [k for k in hierarchy.top_down if name in hierarchy.names[k]]
     if not places:
-        every = [one for names in hierarchy.classes for one in names]
+        every = [one for names in hierarchy.names for one in names if one is not None]
         raise ConfigError(f"{flag} {name!r}: no class has that name: {suggestion(name, every)}".strip())
     if len(places) > 1 and not _same_leaves(hierarchy, name, places):
         ways = " or ".join(f"{hierarchy.levels[k]}/{name}" for k in places)

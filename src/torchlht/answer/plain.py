@@ -25,6 +25,7 @@ def as_dict(named: Named, asked: Wanted) -> dict[str, Any]:
             "undecided": answer.undecided,
             "runners_up": _candidates(answer.runners_up),
             "unlike": answer.unlike,
+            "ends": answer.ends,
         },
         "levels": [
             {
@@ -34,6 +35,7 @@ def as_dict(named: Named, asked: Wanted) -> dict[str, Any]:
                 "candidates": _candidates(level.candidates),
                 "as_far": level.as_far,
                 "unlike": level.unlike,
+                "ends": level.ends,
             }
             for level in named.levels
         ],
@@ -44,4 +46,4 @@ def as_dict(named: Named, asked: Wanted) -> dict[str, Any]:
 
 
 def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:
-    return [{"label": c.label, "probability": c.probability} for c in found]
+    return [{"label": c.label, "probability": c.probability, **({"level": c.level} if c.level else {})} for c in found]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,26 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from torchlht.answer.asking import over
+from torchlht.answer.backbones import Backbone, create_backbone
+from torchlht.answer.facets import GraphCalibration, Sure, closed, likeliest, sure_classes
 from torchlht.answer.finding import GRAPH, check_run
+from torchlht.answer.model import Inputs, Model, Unfilled, as_samples
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config
-from torchlht.errors import ConfigError, DataError, RunError, first_line
+from torchlht.data.batches import SampleSet
+from torchlht.data.pictures import Problem
+from torchlht.data.preparing import Preprocess
+from torchlht.doors import entrance
+from torchlht.errors import BackboneError, ConfigError, DataError, RunError, first_line
 from torchlht.files import replacing, write_yaml
+from torchlht.heads.graphs.exclusive import create_network
 from torchlht.heads.graphs.network import GraphNetwork
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.smoother import Smoother
 from torchlht.hierarchy.graph import Graph
 
 BATCH = 256
+USUAL = Sure()
 
 
 @dataclass(frozen=True)
@@ -33,15 +44,144 @@ class Labels:
         source: the sample's name.
         probabilities: every class that reaches the threshold of its level, with all its ancestors, coarse → fine.
         deepest: those of them without a finer one: the answer.
+        levels: the level of each class, if the data names its levels.
+        leaves: of samples with one leaf each, the most probable ones.
+        promise: what the threshold promises, such as "confidence 0.9".
     """
 
     source: str
     probabilities: dict[str, float]
     deepest: tuple[str, ...]
+    levels: dict[str, str] = field(default_factory=dict)
+    leaves: dict[str, float] = field(default_factory=dict)
+    promise: str | None = None
+
+    def __str__(self) -> str:
+        """The answer in words: `Herring Gull (species, 83%) · Alcidae (family, 95%)`."""
+        return " · ".join(map(self._in_words, self.deepest)) or "none is sure enough"
+
+    def _in_words(self, name: str) -> str:
+        share = f"{self.probabilities[name]:.0%}"
+        return f"{name} ({self.levels[name]}, {share})" if self.levels else f"{name} {share}"
 
 
-class GraphModel(nn.Module):
-    """Features in, a probability of every class of a graph out.
+class Answering:
+    """Answers of whatever gives probabilities of the classes of a graph.
+
+    Attributes:
+        graph: the classes.
+        exclusive: whether each sample has one leaf.
+        calibration: how its probabilities are calibrated, if they are.
+        judged: (nodes,) the classes that it has learned.
+        levels: names of the levels, coarse → fine, or none.
+        thresholds: (levels,) from which probability on a class is answered, if samples have several labels.
+        preprocess: how pictures are prepared; None if the inputs are features.
+        in_features: width of the features.
+        sure: the threshold that answers usually have.
+    """
+
+    graph: Graph
+    exclusive: bool
+    calibration: GraphCalibration | None
+    judged: Tensor
+    levels: tuple[str, ...]
+    thresholds: Tensor
+    in_features: int
+    preprocess: Preprocess | None = None
+    sure: Sure = USUAL
+
+    def probabilities(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(N, d) features to (N, nodes) probabilities."""
+        raise NotImplementedError
+
+    def see(self, x: Tensor) -> Tensor:
+        """Prepared pictures, or features, to (B, nodes) probabilities."""
+        raise NotImplementedError
+
+    def look_at(self, data: SampleSet, *, workers: int = 0) -> tuple[list[int], NDArray[np.float32]]:
+        """Samples whose labels are their positions, to the positions of those that could be read, and (N, nodes)."""
+        module = self if isinstance(self, nn.Module) else None
+        found = [(at, said) for _, said, at in over(module, data, self.see, workers=workers)]
+        if not found:
+            return [], np.empty((0, len(self.graph)), dtype=np.float32)
+        at, scores = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return at.flatten().tolist(), scores.numpy()
+
+    def rescaled(self, log_p: Tensor, temperature: float) -> Tensor:
+        """(N, nodes) log-probabilities at a temperature."""
+        raise NotImplementedError
+
+    def calibrated(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Probabilities as they were calibrated, or as they are."""
+        if self.calibration is None:
+            return scores
+        log_p = torch.from_numpy(scores).clamp(min=torch.finfo(torch.float32).tiny).log()
+        found: NDArray[np.float32] = self.rescaled(log_p, self.calibration.temperature).exp().numpy()
+        return found
+
+    def chosen(self, scores: NDArray[np.float32], sure: Sure = USUAL) -> NDArray[np.bool_]:
+        """(N, nodes) the classes that are answered with these probabilities: see `answer.facets`."""
+        judged: NDArray[np.bool_] = self.judged.numpy()
+        if sure.threshold is not None:
+            return sure_classes(scores, self.graph, sure.threshold, exclusive=self.exclusive) & judged
+        if self.exclusive:
+            return likeliest(scores, self.graph) & judged
+        return choose(scores, self.thresholds.numpy(), self.graph) & judged
+
+    @entrance
+    def predict(
+        self,
+        inputs: Inputs,
+        names: Sequence[str] | None = None,
+        sure: Sure = USUAL,
+        *,
+        unreadable: list[Problem] | None = None,
+    ) -> list[Labels]:
+        """The classes of each sample that reach the threshold of their level, and whose parents do; or that are sure enough.
+
+        Args:
+            inputs: one picture (path or PIL) or several, folders, patterns, tables; for a model on features, an (N, d) array,
+                NaN where a value is missing, or .npz files with an array `x`.
+            names: what to call the samples in the answers.
+            sure: the threshold, if it is not that of each level: see `answer.facets.sure`.
+            unreadable: a list that takes unreadable pictures, which are then left out of the answers.
+
+        Raises:
+            DataError: when inputs are of the wrong kind, or a picture cannot be read and `unreadable` is not given.
+        """
+        if isinstance(inputs, np.ndarray) and self.preprocess is None:
+            return self.answered(self.probabilities(inputs), names or [f"row {i}" for i in range(len(inputs))], sure)
+        own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable)
+        positions, scores = self.look_at(data) if len(data) else ([], np.empty((0, len(self.graph)), dtype=np.float32))
+        called = names or own
+        return self.answered(scores, [called[i] for i in positions], sure)
+
+    def answered(self, raw: NDArray[np.float32], names: Sequence[str], sure: Sure = USUAL) -> list[Labels]:
+        """Answers from (N, nodes) probabilities that are not calibrated yet."""
+        scores = self.calibrated(raw)
+        return self.named(scores, self.chosen(raw if sure.threshold is None else scores, sure), names, sure)
+
+    def first_leaves(self, scores: NDArray[np.float32], count: int = 3) -> dict[str, float]:
+        """The most probable leaves of a sample, by (nodes,) probabilities."""
+        first = self.graph.leaves[np.argsort(-scores[self.graph.leaves], kind="stable")[:count]]
+        return {self.graph.names[j]: round(float(scores[j]), 4) for j in first}
+
+    def named(self, scores: NDArray[np.float32], chosen: NDArray[np.bool_], names: Sequence[str], sure: Sure) -> list[Labels]:
+        """Answers with names, from (N, nodes) probabilities and the classes that are chosen."""
+        ends, depth = self.graph.ends(chosen.astype(np.int8)), self.graph.levels
+        order = np.argsort(depth, kind="stable")
+        found = []
+        for source, own, said, deepest in zip(names, scores, chosen, ends, strict=True):
+            probabilities = {self.graph.names[j]: round(float(own[j]), 4) for j in order if said[j]}
+            answer = tuple(self.graph.names[j] for j in order if deepest[j])
+            levels = {self.graph.names[j]: self.levels[depth[j]] for j in order if said[j]} if self.levels else {}
+            leaves = self.first_leaves(own) if self.exclusive else {}
+            found.append(Labels(source, probabilities, answer, levels, leaves, sure.promise))
+        return found
+
+
+class GraphModel(Answering, nn.Module):
+    """Pictures or features in, a probability of every class of a graph out.
 
         >>> model = GraphModel.load("runs/genes")
         >>> model.predict(features)[0].deepest
@@ -51,27 +191,55 @@ class GraphModel(nn.Module):
         network: what gives the probabilities.
         judged: (nodes,) the classes that it has learned.
         smoother: the kernel smoother that has a share in the answers, or None.
+        backbone: turns pictures into features; None if the inputs are features.
+        preprocess: how pictures are prepared; by default as the backbone needs it.
+        levels: names of the levels, coarse → fine, or none.
     """
 
-    def __init__(self, network: GraphNetwork, judged: NDArray[np.bool_], smoother: Smoother | None = None) -> None:
+    def __init__(
+        self,
+        network: GraphNetwork,
+        judged: NDArray[np.bool_],
+        smoother: Smoother | None = None,
+        *,
+        backbone: Backbone | None = None,
+        preprocess: Preprocess | None = None,
+        levels: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self.network, self.smoother, self.graph = network, smoother, network.graph
+        self.backbone, self.levels = backbone or create_backbone("none"), tuple(levels)
+        self.preprocess = preprocess or self.backbone.preprocess
+        self.exclusive, self.calibration, self.in_features = network.args.exclusive, None, network.in_features
         self.register_buffer("judged", torch.from_numpy(np.asarray(judged, dtype=bool)))
         self.register_buffer("center", torch.zeros(network.in_features))
         self.register_buffer("scale", torch.ones(network.in_features))
         self.register_buffer("thresholds", torch.full((int(self.graph.levels.max()) + 1,), 0.5))
 
-    judged: Tensor
     center: Tensor
     scale: Tensor
-    thresholds: Tensor
+
+    def rescaled(self, log_p: Tensor, temperature: float) -> Tensor:
+        """(N, nodes) log-probabilities at a temperature."""
+        return self.network.rescaled(log_p, temperature)
 
     def standardise(self, x: NDArray[np.float32]) -> Tensor:
         """Features as the network wants them; missing ones are the mean."""
         if x.ndim != 2 or x.shape[1] != self.network.in_features:
             raise DataError(f"features are {x.shape}; this model takes (samples, {self.network.in_features})")
-        scaled = (torch.from_numpy(x.astype(np.float32)) - self.center) / self.scale
-        return torch.nan_to_num(scaled, nan=0.0)
+        return self.scaled(torch.from_numpy(x.astype(np.float32)))
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Features with the mean and spread that the network wants; missing ones are the mean."""
+        return torch.nan_to_num((x - self.center) / self.scale, nan=0.0)
+
+    def seen(self, pictures: Tensor) -> Tensor:
+        """Prepared pictures (B, 3, size, size) to standardised features."""
+        return self.scaled(self.backbone(pictures))
+
+    def see(self, x: Tensor) -> Tensor:
+        """Prepared pictures, or features, to (B, nodes) probabilities."""
+        return self.look(self.seen(x))
 
     def learn_scale(self, x: NDArray[np.float32]) -> None:
         """Set mean and spread of the features to those of these samples, with missing values at the mean."""
@@ -99,18 +267,11 @@ class GraphModel(nn.Module):
         share = self.network.args.share()
         return (1 - share) * p + share * self.network.coherent(self.smoother(x))
 
-    def predict(self, x: NDArray[np.float32], names: list[str] | None = None) -> list[Labels]:
-        """The classes of each sample that reach the threshold of their level, and whose parents do."""
-        scores = self.probabilities(x)
-        chosen = choose(scores, self.thresholds.numpy(), self.graph) & self.judged.numpy()
-        ends = self.graph.ends(chosen.astype(np.int8))
-        order = np.argsort(self.graph.levels, kind="stable")
-        found = []
-        for i, (own, said, deepest) in enumerate(zip(scores, chosen, ends, strict=True)):
-            probabilities = {self.graph.names[j]: round(float(own[j]), 4) for j in order if said[j]}
-            answer = tuple(self.graph.names[j] for j in order if deepest[j])
-            found.append(Labels(names[i] if names else f"row {i}", probabilities, answer))
-        return found
+    def log_look(self, x: Tensor) -> Tensor:
+        """Log-probabilities of standardised features."""
+        if self.smoother is None:
+            return self.network.log_probs(self.network(x))
+        return self.look(x).clamp(min=torch.finfo(torch.float32).tiny).log()
 
     # ---- its directory ---------------------------------------------------------------------------------------------
 
@@ -119,11 +280,16 @@ class GraphModel(nn.Module):
         self.graph.write(folder / GRAPH)
         options = {name: value for name, value in self.network.args.to_dict().items() if name != "method"}
         kept = 0 if self.smoother is None else len(self.smoother.samples)
-        model = {"backbone": "none", "in_features": self.network.in_features, "method": self.network.args.method}
-        write_yaml(folder / CONFIG, {"model": model | {"options": options, "smoothed": kept}, **extra})
+        model = {"backbone": self.backbone.name, "in_features": self.network.in_features, "method": self.network.args.method}
+        more: dict[str, Any] = {"preprocess": self.preprocess.to_dict()} if self.preprocess else {}
+        more |= {"levels": list(self.levels)} if self.levels else {}
+        more |= {"pooling": "both"} if self.backbone.peaked else {}
+        write_yaml(folder / CONFIG, {"model": model | {"options": options, "smoothed": kept, **more}, **extra})
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
         with replacing(folder / WEIGHTS) as beside:
             save_file(tensors, beside)
+        if self.calibration is not None:
+            self.calibration.write(folder)
 
     @classmethod
     def load(cls, source: str | Path) -> GraphModel:
@@ -136,23 +302,36 @@ class GraphModel(nn.Module):
         graph = Graph.read(folder / GRAPH)
         try:
             args = GraphArgs(method=config["method"], **config["options"])
-            network = GraphNetwork(config["in_features"], graph, args)
+            network = create_network(config["in_features"], graph, args)
             kept = int(config.get("smoothed", 0))
             smoother = Smoother(kept, config["in_features"], len(graph)) if kept else None
-            model = cls(network, np.ones(len(graph), dtype=bool), smoother)
+            with Unfilled():
+                peaked = config.get("pooling") == "both"
+                width = config["in_features"] // 2 if peaked else config["in_features"]
+                backbone = create_backbone(config["backbone"], pretrained=False, in_features=width)
+            if peaked:
+                backbone.add_peaks()
+            spec = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
+            levels = config.get("levels", ())
+            model = cls(network, np.ones(len(graph), bool), smoother, backbone=backbone, preprocess=spec, levels=levels)
             model.load_state_dict(load_file(folder / WEIGHTS))
-        except (ConfigError, TypeError, ValueError) as error:
+        except (ConfigError, BackboneError, TypeError, ValueError) as error:
             raise RunError(f"{folder / CONFIG}: no model can be built from it ({first_line(error)})") from error
         except (SafetensorError, RuntimeError) as error:
             what = first_line(error).rstrip(":")
             raise RunError(f"{folder / WEIGHTS}: these weights do not belong to this configuration ({what})") from error
+        model.calibration = GraphCalibration.read(folder)
         return model.eval()
 
 
 def choose(scores: NDArray[np.float32], thresholds: NDArray[np.float32], graph: Graph) -> NDArray[np.bool_]:
     """Classes that reach the threshold of their level, and whose parents are all chosen, too: (N, nodes)."""
-    chosen: NDArray[np.bool_] = scores >= thresholds[graph.levels]
-    for node in graph.order:
-        for parent in graph.parents[node]:
-            chosen[:, node] &= chosen[:, parent]
-    return chosen
+    return closed(scores >= thresholds[graph.levels], graph)
+
+
+@entrance
+def load(source: str | Path, *, calibrated: bool = True) -> Model | GraphModel:
+    """The model of a run: see `Model.from_pretrained`; or, if it gives several labels per sample, `GraphModel.load`."""
+    if (Path(source) / GRAPH).is_file():
+        return GraphModel.load(source)
+    return Model.from_pretrained(source, calibrated=calibrated)

@@ -34,6 +34,9 @@ class Answers(list[Named]):
     ) -> list[dict[str, str | float | bool | None]]:
         """A dict per sample: file, then the class of every level and its probability, coarse → fine.
 
+        Where branches of the tree may end early, a class is None where there is none, and `ends_at` is the level at which the
+        branch ends, None if that is the finest.
+
         With `confidence` or `risk`, also the deepest answer that is sure enough; see `Named.answer`.
         """
         rolled = confidence is not None or risk is not None
@@ -45,6 +48,7 @@ class Answers(list[Named]):
                 row |= {"answer": answer.label, "answer_level": answer.level, "answer_probability": answer.probability}
             for level in named.levels:
                 row |= {level.level: level.label, f"{level.level}_probability": level.probability}
+            row |= {"ends_at": named.ends_at} if named.ragged else {}
             row["consistent"] = named.consistent
             if named.levels[0].as_far is not None:
                 row |= {f"{level.level}_as_far": level.as_far for level in named.levels} | {"unlike": named.unlike}
@@ -70,7 +74,7 @@ class Answers(list[Named]):
         """A table for notebooks."""
         head = "".join(f"<th>{escape(level.level)}</th>" for level in self[0].levels) if self else ""
         cells = (
-            "".join(f"<td>{escape(level.label)}<br>{bar(level.probability)}</td>" for level in named.levels)
+            "".join(f"<td>{escape(level.text)}<br>{bar(level.probability)}</td>" for level in named.levels)
             for named in self[:SHOWN]
         )
         body = "".join(f"<tr><td>{escape(named.source)}</td>{row}</tr>" for named, row in zip(self, cells, strict=False))

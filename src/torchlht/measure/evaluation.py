@@ -27,12 +27,13 @@ from torchlht.data.options import DataArgs, TreeArgs
 from torchlht.data.pictures import as_place
 from torchlht.data.preparing import Preprocess
 from torchlht.data.samples import Samples, check_images, hold_out_test, read_data, source_of, with_prior, with_split
+from torchlht.data.several import Several
 from torchlht.doors import entrance, sentence
 from torchlht.errors import DataError, RunError
 from torchlht.files import cache_dir, replacing
 from torchlht.heads.prediction import answer_by, decide
 from torchlht.hierarchy.tree import Hierarchy
-from torchlht.measure.metrics import CalibrationErrors, HierarchyMetrics
+from torchlht.measure.metrics import CalibrationErrors, HierarchyMetrics, only_real
 from torchlht.measure.operating import Decisions, operating_point
 from torchlht.measure.outcomes import Recorder
 
@@ -40,14 +41,14 @@ Progress = Callable[[int, int], None]
 Told = TypeVar("Told", bound=DataArgs)
 
 
-def cache_path(samples: Samples, backbone: Backbone, spec: Preprocess) -> Path:
+def cache_path(samples: Samples | Several, backbone: Backbone, spec: Preprocess) -> Path:
     """The file for these features in the cache, which may not exist yet."""
     parts = [backbone.key(), json.dumps(spec.to_dict(), sort_keys=True), samples.fingerprint()]
     return cache_dir() / "features" / f"{backbone.name}-{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:24]}.npy"
 
 
 def frozen_features(
-    samples: Samples,
+    samples: Samples | Several,
     backbone: Backbone,
     spec: Preprocess,
     *,
@@ -151,7 +152,8 @@ def measure(
         for name, counted in metrics.items():
             counted.update(decided[name], labels)
         if record is not None:
-            record.update(rows, labels, [decided[name].chosen() for name in (rule, *record.rules)])
+            said = [only_real(decided[name].chosen(), hierarchy) for name in (rule, *record.rules)]
+            record.update(rows, only_real(labels, hierarchy), said)
         sure = calibration.apply(prediction) if calibration else prediction
         if left is not None:
             left.update(decide(sure, hierarchy, rule), labels)

@@ -1,6 +1,11 @@
 """How good predictions are: per level, along the path, and how bad mistakes are. All are reduced across processes.
 
-Samples whose label is unknown at a level do not count there. Numbers are fractions in [0, 1] unless stated otherwise.
+Samples whose label is unknown at a level do not count there, nor those whose branch of the tree ends above it or skips it: they
+have no class there to be right about. What stands in for it is no class of the level either. The whole path of a sample is the
+classes it has, and that its branch ends there. Distances are those of the tree with every branch drawn down to the finest
+level.
+
+Numbers are fractions in [0, 1] unless stated otherwise.
 
 A metric is declared once, here. `metric` registers its `Spec`, which metrics.json, results.csv, table.md, the
 terminal, the report and the plots read. A new one is a decorated function or class in this file, with a naive
@@ -149,11 +154,13 @@ class Batch:
         prediction: the prediction.
         labels: (B, K), fine first, -1 where unknown.
         chosen: (B, K) answers, fine first.
+        real: the same as `labels`, but -1 also where a class only stands in.
         ranked: (B, at most 20) finest classes, the best first.
     """
 
-    def __init__(self, prediction: Prediction, labels: Tensor) -> None:
+    def __init__(self, prediction: Prediction, labels: Tensor, hierarchy: Hierarchy) -> None:
         self.prediction, self.labels, self.chosen = prediction, labels, prediction.chosen()
+        self.real = only_real(labels, hierarchy)
 
     @cached_property
     def ranked(self) -> Tensor:
@@ -161,8 +168,13 @@ class Batch:
         return self.prediction.ranked(RANKED)
 
 
+def only_real(labels: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """See `Hierarchy.only_real`."""
+    return torch.from_numpy(hierarchy.only_real(labels.cpu().numpy())).to(labels) if hierarchy.ragged else labels
+
+
 class LevelBatch:
-    """The inputs of metrics of a level, for the B samples whose label is known there.
+    """The inputs of metrics of a level, for the B samples that have a class there which is known.
 
     Attributes:
         labels: (B,).
@@ -173,8 +185,8 @@ class LevelBatch:
     """
 
     def __init__(self, batch: Batch, k: int) -> None:
-        known = batch.labels[:, k] >= 0
-        self.labels, self.chosen = batch.labels[known, k], batch.chosen[known, k]
+        known = batch.real[:, k] >= 0
+        self.labels, self.chosen = batch.real[known, k], batch.chosen[known, k]
         self.log_probs = batch.prediction.log_probs[k][known]
         self.probability = self.log_probs.gather(1, self.chosen.unsqueeze(1)).squeeze(1).exp()
         self.right = self.chosen == self.labels
@@ -444,10 +456,11 @@ class HierarchicalOverlap(Metric):
             if k:
                 said = torch.as_tensor(self.hierarchy.parents[k - 1].copy(), device=chosen.device)[said]
             said = torch.cat([said, chosen[:, k : k + 1]], dim=1).sort(dim=1).values  # (B, k + 1)
-            known = labels[:, k] >= 0
-            distinct = 1 + (said[:, 1:] != said[:, :-1]).sum(dim=1)
+            known, stands = labels[:, k] >= 0, torch.as_tensor(self.hierarchy.stand_ins[k], device=chosen.device)
+            fresh = torch.cat([torch.ones_like(known)[:, None], said[:, 1:] != said[:, :-1]], dim=1) & ~stands[said]
+            there = known & ~stands[labels[:, k].clamp(min=0)]
             right = (said == labels[:, k : k + 1]).any(dim=1)
-            self.sums += torch.stack([right[known].sum(), distinct[known].sum(), known.sum()]).double()
+            self.sums += torch.stack([right[there].sum(), fresh[known].sum(), there.sum()]).double()
 
     def compute(self) -> Tensor:
         """(3,) precision, recall, F1; NaN when nothing was counted."""
@@ -497,12 +510,12 @@ class CalibrationErrors(nn.Module):
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
-        self.levels = [CalibrationError() for _ in hierarchy.sizes]
+        self.hierarchy, self.levels = hierarchy, [CalibrationError() for _ in hierarchy.sizes]
         self._all = nn.ModuleList(self.levels)  # so that .to(device) reaches them
 
     def update(self, prediction: Prediction, labels: Tensor) -> None:
         """Add a batch. `labels` are (B, K), fine first, -1 where unknown."""
-        batch = Batch(prediction, labels)
+        batch = Batch(prediction, labels, self.hierarchy)
         for k, level in enumerate(self.levels):
             count_in(level, LevelBatch(batch, k))
 
@@ -542,7 +555,7 @@ class HierarchyMetrics(nn.Module):
     def update(self, prediction: Prediction, labels: Tensor) -> None:
         """Add a batch. `labels` are (B, K), fine first, -1 where unknown."""
         check_labels(labels, self.hierarchy, len(prediction.log_probs[0]))
-        batch = Batch(prediction, labels)
+        batch = Batch(prediction, labels, self.hierarchy)
         for one in self.run:
             count_in(one, batch)
         for k in range(len(self.hierarchy)):
@@ -558,8 +571,9 @@ class HierarchyMetrics(nn.Module):
 
     def _level(self, k: int) -> dict[str, Any]:
         counts = self.counts[k].compute() if self.counts[k].update_called else self.counts[k].counts
-        found = {"name": self.hierarchy.levels[k], "classes": self.hierarchy.sizes[k], "samples": int(counts[:, 2].sum())}
-        right, said, true = counts.double().unbind(dim=1)
+        tree, real = self.hierarchy, ~torch.as_tensor(self.hierarchy.stand_ins[k], device=counts.device)
+        found = {"name": tree.levels[k], "classes": tree.real_sizes[k], "samples": int(counts[:, 2].sum())}
+        right, said, true = (counts * real[:, None]).double().unbind(dim=1)
         self._fill(found, "level", self.at_level[k], Counts(right, said, true, self._siblings(k, counts.device)))
         return found
 

@@ -20,6 +20,7 @@ from torchlht.answer.calibration import UNDECIDED, answer_levels, confidences, r
 from torchlht.errors import DataError
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.measure.metrics import only_real
 
 Floats = NDArray[np.float64]
 POINTS = 200
@@ -65,12 +66,12 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
         samples with a wrong answer; depth: mean share of the levels answered; information: mean share of log C_1, with 0
         for a wrong answer; hierarchical_precision, _recall, _f1: over the classes on the answered path; severity: mean number
         of levels by which a wrong answer is too deep; levels, coarse → fine: share of samples answered there and the error of
-        those.
+        those. Where the branch of an answer ends, all levels are answered, and its level is that of the last class.
     """
     given = _answered(decisions.known(), hierarchy, threshold)
     levels, answers, truth, wrong = given.levels, given.answers, given.truth, given.wrong
-    said, right = answers != UNDECIDED, answers == truth
-    hits, total, true = right.sum().item(), said.sum().item(), truth.numel()
+    said, right = only_real(answers, hierarchy) != UNDECIDED, answers == truth
+    hits, total, true = (right & said).sum().item(), said.sum().item(), (only_real(truth, hierarchy) != UNDECIDED).sum().item()
     too_deep = (said & ~right).sum(dim=1)
     return {
         "threshold": threshold,
@@ -78,7 +79,7 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
         "answered": _mean(levels != UNDECIDED),
         "error": _share(wrong, levels != UNDECIDED),
         "wrong": _mean(wrong),
-        "depth": _mean(said),
+        "depth": _mean(answers != UNDECIDED),
         "information": information(answers, wrong, hierarchy).mean().item(),
         "hierarchical_precision": hits / total if total else None,
         "hierarchical_recall": hits / true,
@@ -93,7 +94,7 @@ def operating_point(decisions: Decisions, hierarchy: Hierarchy, threshold: float
 
 @dataclass(frozen=True)
 class _Answers:
-    """Answers at one threshold: the level of each, its path, the true path, and whether it is wrong."""
+    """Answers at one threshold: the level of each, its path and the true one down to the finest level, whether it is wrong."""
 
     levels: Tensor
     answers: Tensor
@@ -106,7 +107,12 @@ def _answered(decisions: Decisions, hierarchy: Hierarchy, threshold: float) -> _
     levels = answer_levels(decisions.confidence, threshold)
     answers = rolled_up(decisions.chosen, levels, hierarchy)
     differs = (answers != decisions.labels).gather(1, levels.clamp(min=0).unsqueeze(1)).squeeze(1)
-    return _Answers(levels, answers, decisions.labels, (levels != UNDECIDED) & differs)
+    wrong = (levels != UNDECIDED) & differs
+    if hierarchy.ragged:
+        answers = torch.from_numpy(hierarchy.complete(answers.numpy()))
+        real = only_real(answers, hierarchy) != UNDECIDED
+        levels = torch.where(real.any(dim=1), real.int().argmax(dim=1), UNDECIDED)
+    return _Answers(levels, answers, decisions.labels, wrong)
 
 
 def _mean(flags: Tensor) -> float:

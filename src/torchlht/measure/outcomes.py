@@ -27,8 +27,8 @@ class Outcomes:
     """Answers to N samples at K levels, fine first.
 
     Attributes:
-        labels: (N, K), -1 where unknown.
-        chosen: (N, K) answers.
+        labels: (N, K), -1 where unknown, and where the tree has no class since a branch ends early or skips the level.
+        chosen: (N, K) answers, -1 where they are no class of the level.
         ruled: the same by other rules of answering, by their names.
     """
 
@@ -103,8 +103,8 @@ class Outcomes:
         true, said = (torch.from_numpy(one[:, level].astype(np.int64))[known] for one in (self.labels, self.chosen))
         nothing = torch.zeros(1 + int(max(true.max(), said.max())), dtype=weights.dtype)
         weights, right = weights[known], said == true
-        hits = nothing.index_add(0, true[right], weights[right])
-        return Counts(hits, nothing.index_add(0, said, weights), nothing.index_add(0, true, weights), None)
+        hits, there = nothing.index_add(0, true[right], weights[right]), said >= 0
+        return Counts(hits, nothing.index_add(0, said[there], weights[there]), nothing.index_add(0, true, weights), None)
 
 
 def _figures(counts: Counts) -> dict[str, Any]:

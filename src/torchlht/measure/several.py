@@ -2,15 +2,18 @@
 
 AU(PRC)     the area under one precision-recall curve over all samples and classes: scikit-learn's micro average precision
 F1          hierarchical: answers and labels count with all their ancestors; `micro` over everything, `macro` over samples
+exact       the share of samples whose set of classes at a level is exactly right
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torchlht.answer.facets import likeliest
 from torchlht.answer.several import choose
 from torchlht.hierarchy.graph import Graph, Labels
 
@@ -59,14 +62,70 @@ def fit_thresholds(labels: Labels, scores: Scores, graph: Graph, judged: Chosen)
     return np.array([best_threshold(labels[:, part], scores[:, part]) for part in parts], dtype=np.float32)
 
 
-def measure(labels: Labels, scores: Scores, thresholds: NDArray[np.float32], graph: Graph, judged: Chosen) -> dict[str, Any]:
-    """All metrics of a model's probabilities, as metrics.json holds them; levels are coarse → fine."""
+def exact(labels: Labels, chosen: Chosen) -> float | None:
+    """The share of samples, among those whose labels are all known, whose set of classes is exactly right; None without any."""
+    known = (labels >= 0).all(1)
+    return float(((labels == 1) == chosen)[known].all(1).mean()) if known.any() else None
+
+
+def measure_leaves(labels: Labels, scores: Scores, graph: Graph, judged: Chosen) -> dict[str, Any]:
+    """All metrics where each sample has one leaf. Right at a level is an answer with all that is there, and no more."""
+    said, levels = likeliest(scores, graph), []
+    for level in range(int(graph.levels.max()) + 1):
+        part = judged & (graph.levels == level)
+        known = (labels[:, part] >= 0).all(1)
+        if part.any():
+            own = {"name": f"level{level + 1}", "classes": int(part.sum()), "samples": int(known.sum())}
+            own["accuracy"] = _share((said[:, part] == (labels[:, part] == 1)).all(1)[known])
+            precision = average_precision(labels[:, part], scores[:, part])
+            levels.append(own | {"average_precision": precision} | f1_scores(labels[:, part], said[:, part]))
+    known = (labels[:, graph.leaves] == 1).any(1)
+    leaf = {"leaf_accuracy": _share((said == (labels == 1))[known].all(1)), "leaf_samples": int(known.sum())}
+    overall = {"auprc": average_precision(labels[:, judged], scores[:, judged])}
+    return {"samples": len(labels), **leaf, **overall, **f1_scores(labels[:, judged], said[:, judged]), "graph_levels": levels}
+
+
+def _share(right: Chosen) -> float | None:
+    return float(right.mean()) if len(right) else None
+
+
+def measure_sure(labels: Labels, chosen: Chosen, graph: Graph, judged: Chosen) -> dict[str, float | None]:
+    """What answers with a threshold are worth: shares of samples, and of the answers given.
+
+    `wrong` holds a class that is not there; `unchecked` is not known to, but holds one that nobody knows about.
+    """
+    chosen = chosen & judged
+    given: Chosen = np.any(chosen, axis=1)
+    wrong: Chosen = np.any(chosen & (labels == 0), axis=1)[given]
+    unknown: Chosen = np.any(chosen & (labels < 0), axis=1)[given]
+    ends = graph.ends(chosen.astype(np.int8))[given]
+    return {
+        "answered": _share(given),
+        "leaf": _share(np.any(chosen[:, graph.leaves], axis=1)),
+        "wrong": _share(wrong),
+        "unchecked": _share(unknown & ~wrong),
+        "names": float(ends.sum(1).mean()) if given.any() else None,
+        "classes": float(chosen[given].sum(1).mean()) if given.any() else None,
+    }
+
+
+def measure(
+    labels: Labels,
+    scores: Scores,
+    thresholds: NDArray[np.float32],
+    graph: Graph,
+    judged: Chosen,
+    names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """All metrics of a model's probabilities, as metrics.json holds them; levels are coarse → fine, with these names."""
     chosen, levels = choose(scores, thresholds, graph), []
     for level in range(len(thresholds)):
         part = judged & (graph.levels == level)
         if part.any():
-            own = {"name": f"level{level + 1}", "classes": int(part.sum()), "threshold": float(thresholds[level])}
+            name = names[level] if names else f"level{level + 1}"
+            own = {"name": name, "classes": int(part.sum()), "threshold": float(thresholds[level])}
             precision = average_precision(labels[:, part], scores[:, part])
-            levels.append(own | {"average_precision": precision} | f1_scores(labels[:, part], chosen[:, part]))
+            right = {"average_precision": precision, "exact": exact(labels[:, part], chosen[:, part])}
+            levels.append(own | right | f1_scores(labels[:, part], chosen[:, part]))
     overall = {"auprc": average_precision(labels[:, judged], scores[:, judged])}
     return {"samples": len(labels), **overall, **f1_scores(labels[:, judged], chosen[:, judged]), "graph_levels": levels}

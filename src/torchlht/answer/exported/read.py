@@ -146,30 +146,36 @@ class OnnxModel(Exported):
             RunError: when it does not exist, is not ONNX, or is not from `lht export`.
             MissingExtraError: without onnxruntime.
         """
-        runtime = onnxruntime(f"reading {path}")
-        check_exported(path)
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4  # fatal; errors are raised as well
-        if threads is not None:
-            options.intra_op_num_threads = threads
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
-            content = str(path) if trust else plain_onnx(path)
-            session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except ForeignError as error:
-            raise _distrusted(path, error) from error
-        except LHTError:
-            raise
-        except Exception as error:  # its errors have no common base class
-            raise RunError(f"{path}: not a readable ONNX file ({first_line(error)})") from error
-        text = session.get_modelmeta().custom_metadata_map.get(KEY)
-        if text is None:
-            raise RunError(f"{path}: this ONNX file was not written by lht export, so it has no tree and no class names")
+        session, text = open_onnx(path, trust=trust, threads=threads)
         return cls(session, parse(text, str(path)), str(path))
 
     def run(self, x: Tensor) -> Sequence[Tensor]:
         """(B, …) inputs to log-probabilities (B, C_k) at every level, fine first."""
         return [torch.from_numpy(found) for found in self._session.run(None, {INPUT: x.numpy()})]
+
+
+def open_onnx(path: str | Path, *, trust: bool = False, threads: int | None = None) -> tuple[Any, str]:
+    """The session of an ONNX file and its metadata; arguments and errors as of `OnnxModel.read`."""
+    runtime = onnxruntime(f"reading {path}")
+    check_exported(path)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # fatal; errors are raised as well
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        content = str(path) if trust else plain_onnx(path)
+        session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except ForeignError as error:
+        raise _distrusted(path, error) from error
+    except LHTError:
+        raise
+    except Exception as error:  # its errors have no common base class
+        raise RunError(f"{path}: not a readable ONNX file ({first_line(error)})") from error
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise RunError(f"{path}: this ONNX file was not written by lht export, so it has no tree and no class names")
+    return session, text
 
 
 class TorchProgram(Exported):
@@ -270,6 +276,10 @@ def parse(text: str, source: str) -> dict[str, Any]:
         found = fit(values, FormatRecord, "metadata", RunError)
     except RunError as error:
         raise RunError(f"{source}: its metadata is damaged ({error}); export it again") from None
+    if "graph" in values:
+        raise RunError(
+            f"{source}: its classes may have several parents; lht predict opens it, and in Python ExportedGraph.read"
+        )
     if found.format not in range(1, FORMAT + 1):
         raise RunError(f"{source}: written by torchlht {found.torchlht} in format {found.format}; update torchlht to read it")
     return values

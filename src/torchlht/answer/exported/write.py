@@ -75,7 +75,7 @@ def export(
     if path.is_dir():
         raise ConfigError(f"`out` is {path}, which is a folder: name a file")
     if to == "onnx":
-        _need_onnx()
+        need_onnx()
     model = Model.from_pretrained(run)
     asked = wanted(confidence, risk, model.rule, model.calibration, strict=strict)
     said = model.look(samples(model, 8))
@@ -218,7 +218,8 @@ FORMATS: dict[Format, tuple[Write, Callable[[Path], Exported]]] = {
 }
 
 
-def _need_onnx() -> None:
+def need_onnx() -> None:
+    """Raise MissingExtraError unless what writes ONNX is installed."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         try:
             importlib.import_module(package)

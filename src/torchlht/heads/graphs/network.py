@@ -9,8 +9,8 @@ z = network(x), one number per class. D(a) is the class a and all its descendant
                of LHT, from fine to coarse, for labels that do not exclude each other: a known parent teaches its unknown
                children in proportion to how probable they are.
 
-Unknown classes have no term in the loss. Maxima are found on ranks along edges, sums along pairs of the closure: never
-samples × classes × classes.
+Unknown classes have no term in the loss. Maxima are found along edges, on whole numbers that order the classes and name them;
+sums along pairs of the closure: never samples × classes × classes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ class Below:
     """Sums over a class and all its descendants, each once, by a sparse matrix; it stays on the CPU."""
 
     def __init__(self, graph: Graph) -> None:
-        pairs = torch.from_numpy(graph.closure.copy())
-        self.matrix, self.transposed = (_sparse(one, len(graph)) for one in (pairs, pairs.flip(0)))
+        self.pairs = torch.from_numpy(graph.closure.copy())
+        self.matrix, self.transposed = (_sparse(one, len(graph)) for one in (self.pairs, self.pairs.flip(0)))
 
     def sum(self, values: Tensor) -> Tensor:
         """(B, nodes) to (B, nodes)."""
+        if torch.compiler.is_exporting():  # exporters know no sparse matrices
+            ancestors, below = self.pairs
+            each = values.index_select(1, below)
+            return torch.zeros_like(values).scatter_add(1, ancestors.expand_as(each), each)
         found: Tensor = _Sum.apply(values, self.matrix, self.transposed)
         return found
 
@@ -59,6 +63,12 @@ class _Sum(torch.autograd.Function):
         return (ctx.transposed @ gradient.T.contiguous()).T, None, None
 
 
+def rescaled(log_p: Tensor, temperature: float) -> Tensor:
+    """Log-probabilities at a temperature, which scales log-odds."""
+    below_one = log_p.clamp(max=-torch.finfo(log_p.dtype).eps)
+    return F.logsigmoid((log_p - torch.log(-torch.expm1(below_one))) / temperature)
+
+
 class GraphNetwork(nn.Module):
     """Features to log-odds and log-probabilities of every class; several members are trained side by side and averaged.
 
@@ -66,12 +76,13 @@ class GraphNetwork(nn.Module):
         in_features: width of the features.
         graph: the classes.
         args: method, width, number of layers, dropout and members.
+        outputs: how many numbers the last layer gives; by default one per class.
     """
 
-    def __init__(self, in_features: int, graph: Graph, args: GraphArgs) -> None:
+    def __init__(self, in_features: int, graph: Graph, args: GraphArgs, outputs: int | None = None) -> None:
         super().__init__()
         self.in_features, self.graph, self.args = in_features, graph, args
-        widths = [in_features, *[args.width] * (args.layers - 1), len(graph)]
+        widths = [in_features, *[args.width] * (args.layers - 1), len(graph) if outputs is None else outputs]
         self.weights = nn.ParameterList(torch.empty(args.members, i, o) for i, o in pairwise(widths))
         self.biases = nn.ParameterList(torch.empty(args.members, 1, o) for o in widths[1:])
         for weight, bias in zip(self.weights, self.biases, strict=True):  # as nn.Linear starts
@@ -96,6 +107,9 @@ class GraphNetwork(nn.Module):
                 x = F.dropout(F.relu(x), self.args.dropout, self.training)
         return x
 
+    def reached(self, share: float) -> None:
+        """Called before each epoch with the share of training that is done."""
+
     def largest(self, z: Tensor, there: Tensor | None = None) -> Tensor:
         """For every sample and class, which class of D(a) has the largest z: (B, nodes).
 
@@ -103,15 +117,15 @@ class GraphNetwork(nn.Module):
             z: (B, nodes).
             there: (B, nodes) bool, closed; then a class that is there looks only at those below it that are there, too.
         """
-        nodes = z.shape[1]
-        order = z.detach().argsort(1, descending=True)
-        rank = torch.empty_like(order).scatter_(1, order, torch.arange(nodes, device=z.device).expand_as(order))
+        bits = z.detach().float().contiguous().view(torch.int32)
+        key = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()  # whole numbers in the order of z
+        if there is not None:
+            key += there.long() << 32  # those that are there come before all others
+        shift = max(z.shape[1] - 1, 1).bit_length()
+        key = (key << shift) | torch.arange(z.shape[1], device=z.device)
         for parents, children in self.steps:
-            below = rank.index_select(1, children)
-            if there is not None:
-                below.masked_fill_(there.index_select(1, parents) & ~there.index_select(1, children), nodes)
-            rank.scatter_reduce_(1, parents.expand_as(below), below, "amin")
-        return order.gather(1, rank)
+            key.scatter_reduce_(1, parents.expand(len(z), -1), key.index_select(1, children), "amax")
+        return key & ((1 << shift) - 1)
 
     def log_absent(self, z: Tensor) -> Tensor:
         """log(1 - p_a) by `lht`'s product over D(a), (B, nodes)."""
@@ -123,11 +137,23 @@ class GraphNetwork(nn.Module):
         if self.args.method == "lht":
             found = torch.log(-torch.expm1(self.log_absent(flat).clamp(max=-1e-30)))
         else:
-            found = F.logsigmoid(flat.gather(1, self.largest(flat)))
+            found = F.logsigmoid(self.coherent(flat))
         return torch.logsumexp(found.view(z.shape), 0) - torch.tensor(float(len(z))).log()
+
+    def rescaled(self, log_p: Tensor, temperature: float) -> Tensor:
+        """Log-probabilities at a temperature, which scales the log-odds of each class."""
+        return rescaled(log_p, temperature)
+
+    def surprise(self, log_p: Tensor, labels: Tensor) -> Tensor:
+        """What a temperature is to make small: binary cross-entropy of known classes, from (B, nodes) log-probabilities."""
+        return F.binary_cross_entropy(log_p.double().exp().clamp(max=1.0), (labels == 1).double(), (labels >= 0).double())
 
     def coherent(self, p: Tensor) -> Tensor:
         """(B, nodes) where no class is below any of its descendants."""
+        if torch.compiler.is_exporting():
+            ancestors, below = self.below.pairs
+            each = p.index_select(1, below)
+            return p.scatter_reduce(1, ancestors.expand_as(each), each, "amax")
         return p.gather(1, self.largest(p))
 
     def loss(self, z: Tensor, labels: Tensor) -> Tensor:

@@ -42,7 +42,8 @@ class Smoother(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, d) to (B, nodes) probabilities, each class by itself."""
-        kernel = torch.exp(-torch.cdist(x.clamp(-FAR, FAR), self.samples).square() / self.width)
+        apart = torch.cdist(x.clamp(-FAR, FAR), self.samples, compute_mode="use_mm_for_euclid_dist")
+        kernel = torch.exp(-apart.square() / self.width)
         return (self.mean + kernel @ self.weights).clamp(0, 1)
 
     @classmethod
