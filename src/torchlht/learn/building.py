@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torchlht.answer.backbones import create_backbone
+from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.model import Model
-from torchlht.data.preparing import paper_preprocess
+from torchlht.data.preparing import Preprocess, paper_preprocess
 from torchlht.data.samples import Ints, Samples
+from torchlht.data.several import Several
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.method import COMMON_OPTIONS, Estimator, create_method, options_of, parse_options, regularise
 from torchlht.learn.options import Recipe, TrainArgs, preset_options
@@ -19,27 +20,14 @@ from torchlht.learn.options import Recipe, TrainArgs, preset_options
 if TYPE_CHECKING:
     from torchlht.learn.semi.schedule import Semi
 
+DRAWN = {"demo": None, "demo-pairs": 112}  # datasets for the small backbone, and the size of pictures if not its own
 SEMI_DROPOUT = 0.5  # for fixed features under --semi: better on every dataset tried; worse for a backbone that trains
 
 
 def build(args: TrainArgs, samples: Samples) -> Model:
     """The model that the options and the data describe: backbone and method."""
-    in_features = 0 if samples.features is None else samples.features.shape[1]
-    backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained, in_features=in_features)
-    if samples.features is not None:
-        width, spec = in_features, None
-    else:
-        width, spec = backbone.num_features, backbone.preprocess
-        assert spec is not None
-        if args.augment == "paper":
-            spec = paper_preprocess(args.image_size or spec.size)
-        elif args.image_size:
-            spec = spec.resized(args.image_size)
-        spec = dataclasses.replace(spec, looks=args.looks)
-        if args.freeze_stages:
-            backbone.freeze(args.freeze_stages, spec.size)
-        backbone.mirrored = args.mirror
-        backbone.norm_frozen = bool(args.freeze_stages) if args.freeze_norm is None else args.freeze_norm
+    backbone, spec = make_backbone(args, samples)
+    width = samples.features.shape[1] if samples.features is not None else backbone.num_features
     options = {name: value for name, value in preset_options(args.preset, args.mask).items() if name in options_of(args.method)}
     options |= parse_options(args.method, args.option)
     trains = samples.features is None and not args.freeze
@@ -71,7 +59,28 @@ def build(args: TrainArgs, samples: Samples) -> Model:
     return Model(backbone, method, options=options, preprocess=spec)
 
 
-def backbone_name(args: TrainArgs, samples: Samples) -> str:
+def make_backbone(args: TrainArgs, samples: Samples | Several) -> tuple[Backbone, Preprocess | None]:
+    """The backbone that the options and the data describe, and how pictures are prepared for it; None for features."""
+    in_features = 0 if samples.features is None else samples.features.shape[1]
+    backbone = create_backbone(backbone_name(args, samples), pretrained=args.pretrained, in_features=in_features)
+    if samples.features is not None:
+        return backbone, None
+    spec = backbone.preprocess
+    assert spec is not None
+    size = args.image_size or (DRAWN.get(args.data) if args.backbone == "auto" else None)
+    if args.augment == "paper":
+        spec = paper_preprocess(args.image_size or spec.size)
+    elif size:
+        spec = spec.resized(size)
+    spec = dataclasses.replace(spec, looks=args.looks)
+    if args.freeze_stages:
+        backbone.freeze(args.freeze_stages, spec.size)
+    backbone.mirrored = args.mirror
+    backbone.norm_frozen = bool(args.freeze_stages) if args.freeze_norm is None else args.freeze_norm
+    return backbone, spec
+
+
+def backbone_name(args: TrainArgs, samples: Samples | Several) -> str:
     """The name of the backbone, with `auto` resolved. Raises ConfigError if it does not fit the data."""
     if samples.features is not None:
         if args.backbone not in ("auto", "none", "linear") and args.preset == "default":
@@ -85,7 +94,7 @@ def backbone_name(args: TrainArgs, samples: Samples) -> str:
     if args.backbone in ("none", "linear"):
         raise ConfigError(f"`backbone={args.backbone}` is for features; {args.data} holds pictures")
     if args.backbone == "auto":
-        return "small" if args.data == "demo" else "resnet18"
+        return "small" if args.data in DRAWN else "resnet18"
     return args.backbone
 
 

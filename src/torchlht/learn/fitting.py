@@ -9,7 +9,6 @@ A batch is cut into parts (`--accumulate`), and each part into the shares of pro
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 import time
 from collections.abc import Sequence
@@ -41,8 +40,7 @@ from torchlht.measure.evaluation import measure
 from torchlht.processes import of_all
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
+    from torchlht.learn.following.follow import Follow
     from torchlht.learn.semi.schedule import Semi
     from torchlht.measure.outcomes import Recorder
 
@@ -142,7 +140,15 @@ def batches_of(recipe: Recipe, sets: Sets, epoch: int) -> list[list[int]]:
 # ---- all epochs ----------------------------------------------------------------------------------------------------
 
 
-def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: Sets, semi: Semi | None) -> History:
+def fit(
+    machine: Machine,
+    recipe: Recipe,
+    run: Run | None,
+    model: Model,
+    sets: Sets,
+    semi: Semi | None,
+    follow: Follow | None = None,
+) -> History:
     """Run all epochs; with a run, write a checkpoint after each, and start from the last one."""
     if isinstance(model.method, Estimator):
         return fit_at_once(machine, recipe, run, model, sets, semi)
@@ -155,7 +161,6 @@ def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: S
     now.narrow = narrow
     if run is not None and run.last.is_file():
         go_on(now, run)
-    logger = make_logger(machine, recipe, run)
     quiet = recipe.quiet or not machine.is_global_zero
     with console.EpochView(recipe.epochs, len(now.batches(0)), start=len(now.history), quiet=quiet) as view:
         for epoch in range(len(now.history), recipe.epochs):
@@ -166,8 +171,8 @@ def fit(machine: Machine, recipe: Recipe, run: Run | None, model: Model, sets: S
             now.progress = None
             if run is not None:
                 keep_epoch(now, run)
-            if logger:
-                log_row(logger, row)
+            if follow:
+                follow.epoch(row)
             view.epoch(epoch + 1, epoch_text(model.hierarchy, row))
             machine.barrier()
     model.method.reached(1.0)
@@ -493,23 +498,6 @@ def restore_generators(machine: Machine, states: dict[str, Tensor]) -> None:
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------
-
-
-def make_logger(machine: Machine, recipe: Recipe, run: Run | None) -> SummaryWriter | None:
-    """TensorBoard events, if tensorboard is installed and the option is on."""
-    if run is None or not recipe.track or not machine.is_global_zero or not importlib.util.find_spec("tensorboard"):
-        return None
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(run.path / "tensorboard"))
-
-
-def log_row(logger: SummaryWriter, row: dict[str, float]) -> None:
-    """Write a row of the history as events."""
-    for name, value in row.items():
-        if name != "epoch":
-            logger.add_scalar(name, value, int(row["epoch"]))
-    logger.flush()
 
 
 def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:

@@ -1,7 +1,8 @@
 """A tree found in the data: classes that look alike, and are called alike where that helps, are put into one group.
 
-Classes are compared as in `audit/placing.py`, by the cosines of their means under a shrunk scatter. Classes whose names end in
-the same word, as gulls do, come first, if such classes look more alike than others do. Groups are joined by average linkage.
+Classes are compared as in `audit/placing.py`, by the cosines of their means under a shrunk scatter; two are near if the same
+classes are near both. Classes whose names end in the same word, as gulls do, come first, if such classes look more alike than
+others do. Groups are joined by average linkage.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torchlht.data.samples import Ints, Samples
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import WIDEST, Judge, components, learn
-from torchlht.learn.audit.placing import MANY_CLASSES, class_cosines
+from torchlht.learn.audit.placing import MANY_CLASSES, SHARP, class_cosines
 from torchlht.learn.audit.wrong import Floats
 from torchlht.learn.semi.propagation import even
 
@@ -36,7 +37,8 @@ class Found:
         tree: its finest level is that of the data.
         stable: for each level of groups, coarse → fine: agreement (adjusted Rand index) with groups of samples drawn again.
         inside: for each of them, the share of mistakes between classes that stay inside a group,
-        chance: and that share if mistakes fell on any class.
+        chance: and that share if mistakes fell on any class,
+        right: and the share of samples whose group is found by judges who have not seen them; last, that of the finest classes.
         named: whether names took part.
     """
 
@@ -44,6 +46,7 @@ class Found:
     stable: tuple[float, ...]
     inside: tuple[float, ...]
     chance: tuple[float, ...]
+    right: tuple[float, ...]
     named: bool
 
 
@@ -63,22 +66,25 @@ def find_tree(
         DataError: when there are too few labelled classes.
     """
     x, fine = labelled(samples)
-    size, classes = samples.hierarchy.sizes[0], samples.hierarchy.classes[0]
+    size, classes = samples.hierarchy.sizes[0], finest_names(samples.hierarchy)
     if groups is not None and (len(groups) != levels - 1 or any(not 1 <= n <= size for n in groups)):
         raise ConfigError(f"`groups` is {list(groups)}: pass {levels - 1} numbers from 1 to {size}, fine first")
     far = distances(x, fine, size)
     alike = same_word(classes) if names else np.zeros((size, size), dtype=bool)
     named = bool(names_help(far, alike))
-    far = far + NAMED * (1 - alike) if named else far
-    counts = list(groups) if groups is not None else choose_counts(far, levels - 1)
-    cuts = cut(far, counts)
+    more: Floats = NAMED * (1 - alike.astype(np.float64)) * named
+    near = profiles(far) + more
+    counts = list(groups) if groups is not None else choose_counts(near, levels - 1, far + more)
+    cuts = cut(near, counts)
     generator = np.random.default_rng(seed)
-    again = [cut(_redrawn(x, fine, size, alike if named else None, generator), counts) for _ in range(REPEATS)]
+    again = [cut(_redrawn(x, fine, size, more, generator), counts) for _ in range(REPEATS)]
     stable = [float(np.mean([rand_index(own, other[i]) for other in again])) for i, own in enumerate(cuts)]
     confused = mistakes(x, fine, size, generator)
     inside, chance = zip(*(_worth(confused, own) for own in cuts), strict=True)
     tree = named_tree(samples.hierarchy, cuts)
-    return Found(tree, tuple(stable[::-1]), inside[::-1], chance[::-1], named)
+    missed = len(confused) / len(fine)
+    right = tuple(1 - missed * (1 - share) for share in inside[::-1])
+    return Found(tree, tuple(stable[::-1]), inside[::-1], chance[::-1], (*right, 1 - missed), named)
 
 
 def labelled(samples: Samples) -> tuple[torch.Tensor, Ints]:
@@ -112,6 +118,14 @@ def distances(x: torch.Tensor, fine: Ints, size: int) -> Floats:
     return far.clip(min=0)
 
 
+def profiles(far: Floats) -> Floats:
+    """(C, C) one minus the correlation of what two classes are near to: e^(SHARP · cosine) to each, also themselves."""
+    found = 1 - np.corrcoef(np.exp(-SHARP * far))
+    np.fill_diagonal(found, 0)
+    near: Floats = ((found + found.T) / 2).clip(min=0)
+    return near
+
+
 def same_word(names: Sequence[str]) -> Bools:
     """(C, C) whether two names end in the same word of at least three letters.
 
@@ -142,13 +156,13 @@ def cut(far: Floats, counts: Sequence[int]) -> list[Ints]:
     return [np.unique(fcluster(joined, count, "maxclust"), return_inverse=True)[1] for count in counts]
 
 
-def choose_counts(far: Floats, levels: int) -> list[int]:
-    """For each level, fine first, the number of groups that separates best among some."""
+def choose_counts(far: Floats, levels: int, apart: Floats) -> list[int]:
+    """For each level, fine first, the number of groups, cut by `far`, that separates best among some, measured by `apart`."""
     found: list[int] = []
     top = len(far)
     for _ in range(levels):
         tried = sorted({max(round(top * share), 2) for share in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)})
-        scores = [silhouette(far, own) for own in cut(far, tried)]
+        scores = [silhouette(apart, own) for own in cut(far, tried)]
         top = tried[int(np.argmax(scores))]
         found.append(top)
     return found
@@ -178,11 +192,15 @@ def rand_index(a: Ints, b: Ints) -> float:
     return float((pairs - expected) / (most - expected)) if most != expected else 1.0
 
 
-def _redrawn(x: torch.Tensor, fine: Ints, size: int, alike: Bools | None, generator: np.random.Generator) -> Floats:
-    """Distances from as many samples of each class, drawn with replacement."""
-    rows = np.concatenate([generator.choice(own, len(own)) for own in _by_class(fine)])
-    far = distances(x[torch.from_numpy(rows)], fine[rows], size)
-    return far if alike is None else far + NAMED * (1 - alike)
+def _redrawn(x: torch.Tensor, fine: Ints, size: int, more: Floats, generator: np.random.Generator) -> Floats:
+    """Distances from as many samples of each class, drawn with replacement, and what names add to them."""
+    rows = redrawn_rows(fine, generator)
+    return profiles(distances(x[torch.from_numpy(rows)], fine[rows], size)) + more
+
+
+def redrawn_rows(fine: Ints, generator: np.random.Generator) -> Ints:
+    """As many samples of each class, drawn with replacement."""
+    return np.concatenate([generator.choice(own, len(own)) for own in _by_class(fine)])
 
 
 def _by_class(fine: Ints) -> list[Ints]:
@@ -214,14 +232,21 @@ def _worth(confused: Ints, groups: Ints) -> tuple[float, float]:
 def named_tree(tree: Hierarchy, cuts: Sequence[Ints]) -> Hierarchy:
     """The tree of nested groups; a group is called after the word that most of its classes end in, or after its first class."""
     levels = [tree.levels[0], *(f"group{i + 1 if len(cuts) > 1 else ''}" for i in range(len(cuts)))]
-    classes, parents, below = [list(tree.classes[0])], [], np.arange(tree.sizes[0])
+    finest = finest_names(tree)
+    classes, parents, below = [finest], [], np.arange(tree.sizes[0])
     for own in cuts:
         above = np.zeros(below.max() + 1, dtype=np.int64)
         above[below] = own
         parents.append(above)
-        classes.append(_unique([_title([tree.classes[0][i] for i in np.flatnonzero(own == g)]) for g in range(own.max() + 1)]))
+        classes.append(_unique([_title([finest[i] for i in np.flatnonzero(own == g)]) for g in range(own.max() + 1)]))
         below = own
-    return Hierarchy(levels=levels, classes=classes, parents=parents, source="found tree")
+    none = [np.zeros(len(names), dtype=bool) for names in classes]
+    return Hierarchy(levels=levels, classes=classes, parents=parents, stand_ins=none, source="found tree")
+
+
+def finest_names(tree: Hierarchy) -> list[str]:
+    """The names of the finest classes; where a branch ends early, that of the class it ends at."""
+    return _unique([tree.classes[level][own] for level, own in (tree.real(0, i) for i in range(tree.sizes[0]))])
 
 
 def _title(members: Sequence[str]) -> str:

@@ -13,12 +13,13 @@ from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import form_opinions
 from torchlht.learn.audit.placing import Remark, class_cosines, misplaced, same_classes, spellings
 from torchlht.learn.growing import NAMED, judge_of, labelled, names_help, same_word
+from torchlht.learn.splitting import split_classes, split_parents
 
 SURE = 1.0  # log-odds from which a move is made
 
 
 def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
-    """Moves, most surely first; then classes that are perhaps one, and spellings.
+    """Moves, most surely first; then classes and parents that are perhaps two, classes that are perhaps one, and spellings.
 
     Args:
         samples: features with finest labels; their own tree plays no part.
@@ -30,11 +31,12 @@ def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
     samples = under(samples, tree)
     x, fine = labelled(samples)
     judge = judge_of(x, fine, tree.sizes[0])
-    cosines, alike = class_cosines(judge), same_word(tree.classes[0])
+    cosines, alike = class_cosines(judge), same_word([tree.text(0, i) for i in range(tree.sizes[0])])
     if names_help(1 - cosines, alike):
         cosines = cosines + NAMED * alike
     moves = misplaced(judge, tree, cosines)
-    return [*moves, *same_classes(form_opinions(samples), samples), *spellings(tree)]
+    splits = [*split_parents(x, fine, judge, tree), *split_classes(x, fine, judge, tree, samples.keys)]
+    return [*moves, *splits, *same_classes(form_opinions(samples), samples), *spellings(tree)]
 
 
 def under(samples: Samples, tree: Hierarchy) -> Samples:
@@ -55,13 +57,13 @@ def moved(tree: Hierarchy, remarks: Sequence[Remark], sure: float = SURE) -> tup
     """The tree with every sure move to another parent made, and these moves. A parent that loses its last child goes, too."""
     if len(tree) == 1:
         return tree, []
-    places = set(tree.classes[1])
-    made = [r for r in remarks if r.kind == "misplaced" and r.score >= sure and {r.now, r.better} <= places]
-    place = {name: tree.classes[1][parent] for name, parent in zip(tree.classes[0], tree.parents[0], strict=True)}
-    place |= {remark.label: remark.better for remark in made}
+    places, finest = set(tree.names[1]), tree.levels[0]
+    sure_ones = [r for r in remarks if r.kind == "misplaced" and r.score >= sure and r.level == finest]
+    made = [r for r in sure_ones if {r.now, r.better} <= places]
+    better = {remark.label: tree.index(1, remark.better) for remark in made}
     paths = []
-    for name in tree.classes[0]:
-        at = tree.index(1, place[name])
-        up = [tree.classes[k][tree.ancestors(k, of=1)[at]] for k in tree.top_down if k >= 1]
+    for name, parent in zip(tree.names[0], tree.parents[0].tolist(), strict=True):
+        at = better.get(name or "", parent)
+        up = [tree.names[k][tree.ancestors(k, of=1)[at]] for k in tree.top_down if k >= 1]
         paths.append((*up, name))
     return (Hierarchy.from_paths(paths, tree.levels[::-1]) if made else tree), made

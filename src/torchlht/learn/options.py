@@ -28,6 +28,7 @@ from torchlht.doors import (
 )
 from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.declared import check_method
+from torchlht.learn.following.follow import check_board
 from torchlht.vocabulary import Augment, OptimizerName, Pooling, Precision, PresetName, Schedule, SemiName, Stream
 
 if TYPE_CHECKING:
@@ -226,7 +227,6 @@ class Recipe(FitArgs):
     seed: Seed
     best: bool
     compile: bool
-    track: bool
     quiet: bool
 
 
@@ -323,7 +323,9 @@ class TrainArgs(RunArgs, DataArgs):
     test: bool = True
     """Measure the result on the test samples."""
     track: bool = True
-    """Write TensorBoard events when tensorboard is installed."""
+    """Show every epoch on the boards that --track-to names."""
+    track_to: Annotated[tuple[str, ...], Door(check_board)] = ()
+    """Boards to follow training on: tensorboard, mlflow, wandb, or several. By default TensorBoard, if it is installed."""
     quiet: bool = False
     """Show no progress, only the result."""
 

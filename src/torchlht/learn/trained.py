@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from torchlht.answer.model import Inputs, Model, load
+from torchlht.answer.finding import GRAPH
+from torchlht.answer.model import Inputs, Model
 from torchlht.answer.records import read_metrics
+from torchlht.answer.several import GraphModel, Labels, load
 from torchlht.answer.table import Answers
-from torchlht.data.several import is_several
+from torchlht.data.options import TreeArgs
+from torchlht.data.several import Asked, is_several
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, suggestion
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.method import options_of
+from torchlht.hierarchy.linked import has_several_parents
 from torchlht.learn import training
 from torchlht.learn.options import TrainArgs, configured, merged, preset
 
@@ -49,12 +54,12 @@ class Trained(os.PathLike[str]):
         return {level["name"]: level["accuracy"] for level in self.metrics.get("levels", ())}
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> Model | GraphModel:
         """The trained model."""
         return load(self.path)
 
-    def predict(self, inputs: Inputs, **how: Any) -> Answers:
-        """See `Model.predict`."""
+    def predict(self, inputs: Inputs, **how: Any) -> Answers | list[Labels]:
+        """See `Model.predict`; of several labels per sample, `GraphModel.predict`."""
         return self.model.predict(inputs, **how)
 
     def __repr__(self) -> str:
@@ -112,6 +117,25 @@ def as_pairs(given: Any) -> list[str]:
     return [f"{name}={value}" for name, value in given.items()] if isinstance(given, dict) else list(given)
 
 
+def asked_of(options: dict[str, Any]) -> Asked:
+    """How data is to be read, by keywords."""
+    levels, hierarchy = options.get("levels"), options.get("hierarchy")
+    names = levels if isinstance(levels, str) or not levels else ",".join(levels)
+    tree = TreeArgs(hierarchy=Path(hierarchy) if hierarchy else None, levels=names, unknown=options.get("unknown"))
+    return Asked.by(tree, options.get("several"))
+
+
+def options_of_method(data: str, options: dict[str, Any]) -> Iterable[str]:
+    """The names of the options of the method that is asked for, on this data."""
+    if options.get("resume") and (Path(options["resume"]) / GRAPH).is_file():
+        return [field.name for field in dataclasses.fields(GraphArgs)]
+    if is_several(data, asked_of(options)):
+        return GraphArgs.known(exclusive=False)
+    if options.get("hierarchy") and has_several_parents(Path(options["hierarchy"])):
+        return GraphArgs.known(exclusive=True)
+    return options_of(options.get("method", "lht"))
+
+
 def train_args(data: str, options: dict[str, Any]) -> TrainArgs:
     """Keywords as options of a run; those that belong to the method become `option`."""
     if config := options.get("config"):
@@ -120,9 +144,7 @@ def train_args(data: str, options: dict[str, Any]) -> TrainArgs:
         data = data or options.get("data", "")
         del options["data"]
     known = {field.name for field in dataclasses.fields(TrainArgs)}
-    of_method = (
-        {f.name for f in dataclasses.fields(GraphArgs)} if is_several(data) else options_of(options.get("method", "lht"))
-    )
+    of_method = options_of_method(data, options)
     if unknown := [name for name in options if name not in known and name not in of_method]:
         raise ConfigError(f"`{unknown[0]}` is no option: {suggestion(unknown[0], [*sorted(known), *of_method])}")
     own = {name: value for name, value in options.items() if name in known}

@@ -61,6 +61,7 @@ from torchlht.learn.fitting import (
     validate,
     with_guesses,
 )
+from torchlht.learn.following.follow import check_board, followed
 from torchlht.learn.header import frozen_text, header
 from torchlht.learn.launching import check_compiler, find_machine, keep_memory, launch_id
 from torchlht.learn.options import BEFORE, HERE, SETTLED, Recipe, TrainArgs, pairs
@@ -81,6 +82,8 @@ def train(args: TrainArgs) -> Path:
 
     if trains_several(args):
         return train_several(args)
+    for name in args.track_to:
+        check_board(name)
     machine = find_machine(args.accelerator, args.devices, args.precision)
     with claim_of_all(machine, place(args)):
         return train_there(machine, args)
@@ -121,9 +124,10 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
     sets = make_sets(machine, args, prepared.samples, model, taught)
     opinion = ask_for_opinion(recipe, model, sets.train)
     shown = with_views(machine, args, recipe.views, prepared.samples, model, taught, sets)
-    with model.backbone.entering(args.freeze_stages):
-        history = fit(machine, recipe, run, model, with_guesses(recipe, shown, opinion), semi)
+    with model.backbone.entering(args.freeze_stages), followed(machine, args, run, args.settled(recipe)) as follow:
+        history = fit(machine, recipe, run, model, with_guesses(recipe, shown, opinion), semi, follow)
         metrics = finish(machine, args, recipe, run, model, shown, history, opinion)
+        follow.result(metrics)
         if machine.is_global_zero and args.test:
             seen, known = (seen_samples(args, prepared.samples, model, shown, split) for split in ("train", "val"))
             model.novelty = None if seen is None else learn_novelty(model, seen, known, sets.workers)
@@ -204,7 +208,7 @@ def open_unfinished(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run, bool]:
 def changed_options(args: TrainArgs, kept: TrainArgs) -> list[str]:
     """The options, as flags, that differ from those a run was started with; those of the machine and the screen may."""
     mine, theirs = args.to_dict(), kept.to_dict()
-    free = {*HERE, "quiet", "track", "out", "resume", *(name for name in SETTLED if mine[name] is None)}
+    free = {*HERE, "quiet", "track", "track_to", "out", "resume", *(name for name in SETTLED if mine[name] is None)}
     return [as_flag(name) for name in mine if name not in free and mine[name] != theirs[name]]
 
 
@@ -213,7 +217,8 @@ def resumed(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run]:
     if run.metrics.is_file():
         raise RunError(f"{run.path}: this run has finished; there is nothing to resume")
     kept = own_options(read_config(run.path), read_options(run.path, TrainArgs))
-    return dataclasses.replace(kept, quiet=args.quiet, **{name: getattr(args, name) for name in HERE}), run
+    here = {name: getattr(args, name) for name in HERE}
+    return dataclasses.replace(kept, quiet=args.quiet, track_to=args.track_to or kept.track_to, **here), run
 
 
 def own_options(config: dict[str, Any], args: TrainArgs | None = None) -> TrainArgs:

@@ -80,9 +80,9 @@ def corrected(samples: Samples, rows: list[Row], least: float, where: str) -> tu
         i, level = places[row.sample], _level(tree, row.level, where)
         if labels[i, level] < 0 or tree.classes[level][labels[i, level]] != row.given:
             continue  # a row of the same sample came first
-        before = _path(tree, labels[i])
+        before = path_text(tree, labels[i])
         labels[i] = _suggested(tree, labels[i], level, row, where)
-        journal.append((row.sample, row.level, before, _path(tree, labels[i]), row.probability))
+        journal.append((row.sample, row.level, before, path_text(tree, labels[i]), row.probability))
     return labels, journal
 
 
@@ -100,9 +100,9 @@ def _level(tree: Hierarchy, name: str, where: str) -> int:
     return tree.levels.index(name)
 
 
-def _path(tree: Hierarchy, label: Ints) -> str:
+def path_text(tree: Hierarchy, label: Ints) -> str:
     """The names of a label, coarse → fine."""
-    return " › ".join(tree.classes[k][label[k]] for k in tree.top_down if label[k] >= 0)
+    return " › ".join(tree.path_names(label))
 
 
 def _write_features(target: Path, original: Path, new: Samples) -> None:
@@ -112,11 +112,8 @@ def _write_features(target: Path, original: Path, new: Samples) -> None:
         same: dict[str, Any] = {
             name: arrays[name] for name in arrays.files if name not in ("y", "levels") and not name.startswith("classes_")
         }
-    names: dict[str, Any] = {
-        f"classes_{level}": np.array(classes) for level, classes in zip(tree.levels, tree.classes, strict=True)
-    }
     with replacing(target) as beside, beside.open("wb") as file:
-        np.savez(file, **same, y=new.labels, levels=np.array(tree.levels), **names)
+        np.savez(file, **same, y=new.labels, **tree.arrays())
 
 
 def _table(new: Samples) -> list[tuple[str, ...]]:
@@ -130,6 +127,5 @@ def _table(new: Samples) -> list[tuple[str, ...]]:
             raise ConfigError(
                 f"{picture}: pictures in shards cannot be named by a table; audit the folder or table they come from"
             )
-        names = ["" if label[k] < 0 else tree.classes[k][label[k]] for k in tree.top_down]
-        lines.append((str(Path(picture.file).resolve()), *names, split))
+        lines.append((str(Path(picture.file).resolve()), *tree.cells(label), split))
     return lines

@@ -136,7 +136,8 @@ def _rows(samples: Samples, doubts: Doubts, found: Suggestions, chosen: Ints, le
 def _reason(samples: Samples, doubts: Doubts, i: int, k: int, level: int, label: int, sure: float, near: Ints) -> str:
     tree, own = samples.hierarchy, samples.labels[i]
     fits = k + 1 < len(tree) and own[k + 1] >= 0 and doubts.wrong[i, k + 1] < DOUBTED
-    above = f"{tree.levels[k + 1]} {tree.classes[k + 1][own[k + 1]]} fits; " if fits else ""
+    at, up = tree.real(k + 1, own[k + 1]) if fits else (0, 0)
+    above = f"{tree.levels[at]} {tree.classes[at][up]} fits; " if fits else ""
     same = int((samples.labels[near, k] == own[k]).sum())
     known = int((samples.labels[near, k] >= 0).sum())
     told = f"{same} of its {known} nearest have its {tree.levels[k]}" if known else "no neighbour is labelled"
@@ -231,8 +232,7 @@ def dataclasses_row(row: Row) -> tuple[object, ...]:
 
 def path_text(samples: Samples, i: int) -> str:
     """A sample's known labels, coarse → fine."""
-    tree = samples.hierarchy
-    return " › ".join(tree.classes[k][samples.labels[i, k]] for k in tree.top_down if samples.labels[i, k] >= 0)
+    return " › ".join(samples.hierarchy.path_names(samples.labels[i]))
 
 
 def kept_counts(audit: Audit) -> list[KeptCount]:

@@ -50,7 +50,8 @@ def judge_labels(samples: Samples, features: NDArray[np.float32], *, seed: int =
     opinions, doubts = judge_again(part, seed=seed)
     judged = Judged(np.zeros(samples.labels.shape), np.full(samples.labels.shape, -1))
     shown = np.array([count.low >= 1 for count in count_wrong(opinions, part.labels, doubts)] + [False])
-    judged.wrong[train] = np.where(shown[deepest_known(part.labels)][:, None], np.nan_to_num(doubts.wrong), 0)
+    deepest = deepest_known(part.hierarchy.only_real(part.labels))
+    judged.wrong[train] = np.where(shown[deepest][:, None], np.nan_to_num(doubts.wrong), 0)
     rows = np.flatnonzero((judged.wrong[train] > DOUBTED).any(axis=1))
     found = suggest(opinions, part.labels, doubts, rows, if_wrong=False)
     for i, level, label in zip(train[rows].tolist(), found.level.tolist(), found.label.tolist(), strict=True):
@@ -93,11 +94,12 @@ def suggested_path(tree: Hierarchy, level: str, name: str) -> Ints:
 
 
 def path_to(tree: Hierarchy, level: int, label: int) -> Ints:
-    """(K,) a class and its ancestors, -1 below; all -1 for the level -1."""
+    """(K,) a class and its ancestors, -1 below unless the branch ends there; all -1 for the level -1."""
     found = np.full(len(tree), -1)
     if level >= 0:
         found[level:] = [tree.ancestors(k, of=level)[label] for k in range(level, len(tree))]
-    return found
+    whole: Ints = tree.complete(found[None])[0]
+    return whole
 
 
 def believed(samples: Samples, judged: Judged) -> tuple[Samples, int, int]:
@@ -110,6 +112,7 @@ def believed(samples: Samples, judged: Judged) -> tuple[Samples, int, int]:
     deeper = deepest_known(better) < deepest_known(labels)
     taken = doubted.any(axis=1) & deeper & ((labels < 0) | (labels == better)).all(axis=1)  # it agrees with what is believed
     labels[taken] = better[taken]
+    labels = tree.complete(labels)
     other = ((labels >= 0) & (old >= 0) & (labels != old)).any(axis=1)
     fewer = ((labels < 0) & (old >= 0)).any(axis=1) & ~other
     return dataclasses.replace(samples, labels=labels), int(other.sum()), int(fewer.sum())

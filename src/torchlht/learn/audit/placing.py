@@ -31,12 +31,12 @@ class Remark:
     """Something about the tree.
 
     Attributes:
-        kind: `misplaced`, `same class` or `spelling`.
+        kind: `misplaced`, `same class` or `spelling`; of `repair` also `split`.
         level: of the class.
         label: its name.
         now: its parent, or the other class.
         better: the parent it looks like, or the name to keep; "" if that is open.
-        score: how strong the evidence is: log-odds against `now`; for spellings 0.
+        score: how strong the evidence is: log-odds against `now`; for spellings 0; for splits see `learn/splitting.py`.
         reason: a sentence.
     """
 
@@ -110,6 +110,7 @@ def placed(near: Floats, tree: Hierarchy, paths: Ints) -> tuple[Floats, Ints, In
         np.add.at(mass, paths[:, k], near.T)
         own = mass[paths[:, k], each]
         mass[paths[:, k], each] = 0
+        mass[tree.ends[k]] = 0  # nothing is put under a class whose branch ends
         here = (own > 0) & ~done
         odds = np.log(mass.max(axis=0).clip(min=1e-300)) - np.log(own.clip(min=1e-300))
         score, level = np.where(here, odds, score), np.where(here, k, level)
@@ -119,10 +120,10 @@ def placed(near: Floats, tree: Hierarchy, paths: Ints) -> tuple[Floats, Ints, In
 
 
 def _remark(tree: Hierarchy, i: int, k: int, now: int, place: int, score: float) -> Remark:
-    label, here, there = tree.classes[0][i], tree.classes[k][now], tree.classes[k][place]
-    alone = f"; it is the only {tree.levels[0]} of its {tree.levels[1]}" if k > 1 else ""
+    (level, own), here, there = tree.real(0, i), tree.text(k, now), tree.text(k, place)
+    alone = f"; it is the only {tree.levels[0]} of its {tree.levels[1]}" if k > 1 and not level else ""
     reason = f"looks like {tree.levels[0]} classes under {there}, not like the others under {here}{alone}"
-    return Remark("misplaced", tree.levels[0], label, here, there, score, reason)
+    return Remark("misplaced", tree.levels[level], tree.classes[level][own], here, there, score, reason)
 
 
 # ---- two names for one -----------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def same_classes(opinions: Opinions, samples: Samples) -> list[Remark]:
     """Pairs of siblings that judges who have not seen the labels cannot tell apart: right hardly more often than a coin."""
     tree, wins, counts = samples.hierarchy, *_told_apart(opinions, samples)
     parents = tree.parents[0] if len(tree) > 1 else np.zeros(tree.sizes[0], dtype=np.int64)
-    enough = np.flatnonzero(counts >= FEWEST)
+    enough = np.flatnonzero((counts >= FEWEST) & ~tree.stand_ins[0])
     found = []
     for a in enough.tolist():
         for b in enough[(enough > a) & (parents[enough] == parents[a])].tolist():
@@ -163,7 +164,7 @@ def spellings(tree: Hierarchy) -> list[Remark]:
     found = []
     for k in tree.top_down:
         plain: dict[str, str] = {}
-        for name in tree.classes[k]:
+        for name in filter(None, tree.names[k]):
             key = "".join(c for c in name.casefold() if c.isalnum())
             if key in plain:
                 reason = f"{plain[key]!r} and {name!r} differ only by case, blanks or hyphens"

@@ -227,6 +227,9 @@ def doubts_of(given: Floats, labels: Ints, tree: Hierarchy, slips: Slips) -> Dou
         for j in range(d + 1, depth):
             named = np.where(mine[:, j] > 0.5 * mine[:, d], j, named)
         level[rows] = named
+    wrong[tree.only_real(labels) < 0] = np.nan  # what stands in is doubted as the class that it stands in for
+    for k in range(depth - 1):
+        level[(level == k) & np.isnan(wrong[:, k])] = k + 1
     return Doubts(wrong.clip(0, 1), level, slips, given)
 
 
@@ -261,7 +264,7 @@ def count_wrong(opinions: Opinions, labels: Ints, doubts: Doubts) -> list[Count]
     fitted, softer, sharper = (_sums(scores, labels[rows], tree, sharp * factor) for factor in (1.0, SOFTER, SHARPER))
     found = []
     for k in range(len(tree)):
-        p = doubts.wrong[:, k][labels[:, k] >= 0]
+        p = doubts.wrong[:, k][opinions.tree.only_real(labels)[:, k] >= 0]
         spread = NORMAL * float(np.sqrt((p * (1 - p)).sum() + p.sum()))
         factors = [other[k] / max(fitted[k], 1e-9) for other in (softer, sharper)]
         low, high = p.sum() * min(1.0, *factors) - spread, p.sum() * max(1.0, *factors) + spread
@@ -337,6 +340,7 @@ def _rolled_up(belief: Tensor, tree: Hierarchy) -> tuple[Ints, Ints, Floats]:
         mass = torch.zeros(len(belief), tree.sizes[k], dtype=belief.dtype).index_add_(1, _index(tree.ancestors(k)), belief)
         top, best = mass.max(dim=1)
         better = top.numpy() >= SURE
-        level, label = np.where(better, k, level), np.where(better, best.numpy(), label)
+        real = ~tree.stand_ins[k][best.numpy()]
+        level, label = np.where(better & real, k, level), np.where(better & real, best.numpy(), label)
         sure = np.where(better, top.numpy(), sure)
     return level, label, sure

@@ -22,7 +22,7 @@ from torchlht.files import csv_text, plain_cell
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.questions.options import COVERAGE, MEAN, NextArgs, QuestionArgs
 from torchlht.learn.questions.prices import Floats, Prices
-from torchlht.learn.questions.strategy import Question, Situation, choose
+from torchlht.learn.questions.strategy import Question, Situation, answerable, choose
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -210,4 +210,5 @@ def situated(
 
     space = unopinionated(coordinates) if opinion is None else opinion.space.numpy()
     probs = None if opinion is None else opinion.by_level()
+    may_ask = may_ask & answerable(labels, tree)
     return Situation(keys, labels, tree, space, probs, may_ask, money.prices, money.target, money.budget, seed)

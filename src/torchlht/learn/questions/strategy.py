@@ -139,6 +139,17 @@ def possible_leaves(labels: Ints, hierarchy: Hierarchy) -> Bools:
     return found
 
 
+def answerable(labels: Ints, hierarchy: Hierarchy) -> Bools:
+    """(N, K) whether known labels leave any class of a level possible: not below branches that all end above it."""
+    found = np.ones(labels.shape, dtype=bool)
+    for k in range(len(hierarchy) if hierarchy.ragged else 0):
+        for j in range(k, len(hierarchy)):
+            has = np.zeros(hierarchy.sizes[j] + 1, dtype=bool)
+            has[hierarchy.ancestors(j, of=k)[~hierarchy.stand_ins[k]]] = has[-1] = True
+            found[:, k] &= has[labels[:, j]]
+    return found
+
+
 def even_probs(labels: Ints, hierarchy: Hierarchy) -> tuple[NDArray[np.float32], ...]:
     """Per level (N, C_k): every finest class that the known labels leave possible is as probable as any other."""
     possible = possible_leaves(labels, hierarchy)
