@@ -3,9 +3,9 @@
 from torchlht.answer.exported.write import export as export
 from torchlht.answer.hub import push as push
 from torchlht.answer.model import Model as Model
-from torchlht.answer.model import load as load
 from torchlht.answer.named import Answer as Answer
 from torchlht.answer.several import GraphModel as GraphModel
+from torchlht.answer.several import load as load
 from torchlht.answer.table import Answers as Answers
 from torchlht.data.samples import Mask as Mask
 from torchlht.data.samples import Samples as Samples

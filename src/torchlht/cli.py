@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from torchlht.heads.method import Option
 
 
+OF_GRAPHS = {field.name for field in dataclasses.fields(GraphArgs)} - {"method"}
+
+
 def parse(name: str, arguments: Sequence[str]) -> Any:
     """The options of a command from its arguments; a preset's values are defaults that flags override."""
     import_commands(name.partition(" ")[0])
@@ -48,9 +51,19 @@ def check_names(options: Any) -> None:
     check_doors(options)
     if hasattr(options, "method") and Path(options.data).suffix.lower() == ".arff":
         GraphArgs.from_pairs(options.method, options.option)
+    elif getattr(options, "hierarchy", None) and hasattr(options, "method") and is_graph(options.hierarchy):
+        GraphArgs.from_pairs(options.method, options.option, exclusive=True)
     elif hasattr(options, "method"):
-        for pair in options.option:
-            check_option(options.method, pair.partition("=")[0])
+        for name in (pair.partition("=")[0] for pair in options.option):
+            if name not in OF_GRAPHS:  # of these, training can tell: it knows whether the data has several labels
+                check_option(options.method, name)
+
+
+def is_graph(hierarchy: Path) -> bool:
+    """Whether some classes of a file have several parents."""
+    from torchlht.hierarchy.linked import has_several_parents
+
+    return has_several_parents(hierarchy)
 
 
 def asked_method(words: Sequence[str]) -> str | None:

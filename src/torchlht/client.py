@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from torchlht.errors import LHTError
 
@@ -23,10 +23,11 @@ LONGEST = 10.0  # seconds to wait before asking again, whatever the server says
 
 
 class Candidate(TypedDict):
-    """A class and its probability."""
+    """A class and its probability; `level` is its own where its branch ends there, or skips the level that was asked about."""
 
     label: str
     probability: float
+    level: NotRequired[str]
 
 
 class Answer(TypedDict):
@@ -43,17 +44,19 @@ class Answer(TypedDict):
     undecided: str | None
     runners_up: list[Candidate]
     unlike: str | None
+    ends: bool
 
 
 class Level(TypedDict):
     """The answer at one level by itself."""
 
     level: str
-    label: str
+    label: str | None
     probability: float
     candidates: list[Candidate]
     as_far: float | None
     unlike: bool
+    ends: bool
 
 
 class Found(TypedDict):

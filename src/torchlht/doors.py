@@ -7,6 +7,7 @@ to the one reader that has it; docs/limits.md lists them all.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import errno
 import functools
@@ -212,6 +213,18 @@ def from_json(data: bytes | str, kind: type[T], source: str, error: type[LHTErro
     return fit(content, kind, source, error)
 
 
+def read_large_json(path: Path, kind: type[T], limit: int, error: type[LHTError] = DataError) -> T:
+    """A JSON file, decoded straight into a schema: what the schema does not name is skipped and takes no memory."""
+    try:
+        return msgspec.json.decode(read_bytes(path, limit, error).removeprefix(codecs.BOM_UTF8), type=kind)
+    except RecursionError:
+        raise error(f"{path}: is nested too deeply") from None
+    except msgspec.ValidationError as fault:
+        raise error(f"{path}: {_misfit(fault)}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise error(f"{path}: is not valid JSON ({str(fault).removeprefix('JSON is malformed: ')})") from None
+
+
 @functools.cache
 def plain_loader() -> Any:
     """A loader of plain YAML: no tags, and no aliases, which can make a small file endless."""
@@ -256,10 +269,15 @@ def fit(content: Any, kind: type[T], source: str, error: type[LHTError] = DataEr
     try:
         return msgspec.convert(content, kind, dec_hook=_from_text)
     except msgspec.ValidationError as fault:
-        what, _, where = str(fault).partition(" - at ")
-        field = where.strip("`").removeprefix("$").removeprefix(".")
-        what = what.replace("`", "").replace("Expected", "expected", 1).replace("Object missing required field", "lacks", 1)
-        raise error(f"{source}: {f'{field}: ' if field else ''}{what}") from None
+        raise error(f"{source}: {_misfit(fault)}") from None
+
+
+def _misfit(fault: msgspec.ValidationError) -> str:
+    """Which field does not fit its schema, and why."""
+    what, _, where = str(fault).partition(" - at ")
+    field = where.strip("`").removeprefix("$").removeprefix(".")
+    what = what.replace("`", "").replace("Expected", "expected", 1).replace("Object missing required field", "lacks", 1)
+    return f"{field}: {what}" if field else what
 
 
 def depth(content: Any) -> int:

@@ -214,7 +214,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tree = self.hierarchy_ = self.model_.hierarchy
         self.n_iter_, self._made, self._state, self._calls = len(self.history_), (args, recipe), None, 0
         kinds = dtypes if len(dtypes) == len(tree) else [*dtypes, np.dtype(str)][:1] * len(tree)
-        levels = [as_values(tree.classes[k], kind) for k, kind in zip(tree.top_down, kinds, strict=True)]
+        names = ([tree.text(k, i) for i in range(tree.sizes[k])] for k in tree.top_down)
+        levels = [as_values(*both) for both in zip(names, kinds, strict=True)]
         self._dtypes = [values.dtype if values.dtype.kind == "U" else kind for values, kind in zip(levels, kinds, strict=True)]
         self.classes_ = levels if len(levels) > 1 else levels[0]
 
@@ -285,7 +286,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     ) -> Array:
         """(n, K) names along a path of the tree, coarse → fine; (n,) if there is a single level.
 
-        What a branch does not have, and what is not sure enough, is blank: "", or -1 or nan where labels are numbers.
+        What a branch does not have, and what is not sure enough, is blank: "", or -1 or nan where labels are numbers. Without
+        a threshold it is always the former; with one, `model_.predict(X)[i].answer(confidence=…).ends` tells.
 
         Args:
             X: (n, d) features.
@@ -596,4 +598,4 @@ def _listed(name: str, value: Any) -> list[str]:
 
 def _refuse_one_class(tree: Hierarchy) -> None:
     if tree.sizes[0] < 2:
-        raise DataError(f"y: only one class, {tree.classes[0][0]!r}; a classifier needs at least two")
+        raise DataError(f"y: only one class, {tree.text(0, 0)!r}; a classifier needs at least two")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import math
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from torchlht.answer.calibration import Calibration
 from torchlht.answer.exported.read import Exported
-from torchlht.answer.named import Restriction, Wanted, name_all
+from torchlht.answer.named import Named, Restriction, Wanted, name_all
 from torchlht.answer.plain import as_dict
 from torchlht.commands.predict import print_csv
 from torchlht.data.pictures import open_bytes, to_rgb
@@ -255,7 +256,7 @@ def untied(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     shares = [one["probability"] for one in candidates]
     alone = [all(abs(p - q) > 1e-5 for j, q in enumerate(shares) if j != i) for i, p in enumerate(shares)]
     last = len(candidates) - 1
-    return [{**one, "label": one["label"] if alone[i] and i < last else ""} for i, one in enumerate(candidates)]
+    return [one if alone[i] and i < last else {**one, "label": "", "level": ""} for i, one in enumerate(candidates)]
 
 
 def assert_like(found: Any, wanted: Any, where: str = "") -> None:
@@ -295,6 +296,42 @@ def test_answers_are_those_of_lht_predict(scripts: Any, rule: str, kind: str, no
             wanted = [as_dict(named, case[0]) for named in in_python(model, *case)]
             found = scripts.evaluate(ANSWERS, given(model, *case))
             assert_like(found, wanted)
+
+
+def ragged() -> Hierarchy:
+    """Three levels; two branches end early, and two classes skip a level."""
+    rows = [("A", "a", "x"), ("A", "a", "y"), ("A", None, "z"), ("A", None, "v"), ("B", "b", None), ("C", None, None)]
+    return Hierarchy.from_paths(rows, ("order", "family", "species"))
+
+
+@pytest.mark.parametrize("rule", ["path", "backtrack", "top_down", "crm"])
+def test_where_a_branch_ends_answers_are_those_of_lht_predict(scripts: Any, rule: str) -> None:
+    model = told(2, ragged(), rule, "softmax", novelty=False, count=40)
+    for threshold in (0.0, 0.3, 0.6, 0.9):
+        asked = Wanted(threshold, f"confidence {threshold:g}")
+        wanted = [as_dict(named, asked) for named in in_python(model, asked, [], ["b"])]
+        found = scripts.evaluate(ANSWERS, given(model, asked, [], ["b"]))
+        assert_like(found, wanted)
+    assert {one["answer"]["ends"] for one in wanted} == {False, True}
+
+
+def test_where_a_branch_ends_csv_is_that_of_lht_predict(scripts: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = Wanted(0.4, "confidence 0.4")
+    model = told(5, ragged(), "path", "softmax", novelty=False, count=20)
+    found = [replace_top(named) for named in in_python(model, asked, [], [])]
+    print_csv(found, asked)
+    call = f"a => csvOf(({ANSWERS})({{...a, how: {{...a.how, top: 1}}}}), treeOf(a.about.hierarchy))"
+    table = scripts.evaluate(call, given(model, asked, [], []))
+    names = [[cell for i, cell in enumerate(line.split(",")) if i in (0, 1, 2, 4, 6, 8, 10)] for line in table.splitlines()]
+    wanted = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    assert names == [[row[i] for i in (0, 1, 2, 4, 6, 8, 10)] for row in wanted]
+    assert {row[-1] for row in names} >= {"ends_at", "family", "order", ""}
+
+
+def replace_top(named: Named) -> Named:
+    """An answer with one candidate per level."""
+    levels = tuple(dataclasses.replace(level, candidates=level.candidates[:1]) for level in named.levels)
+    return dataclasses.replace(named, levels=levels)
 
 
 EVIL = ["=1+1", "-2", "@x", "a,b", 'say "x"', "two\nlines", "\x1b[2J", "'=2", "+49 30", "\u202eback", "plain"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from torchlht import console
+from torchlht.answer.finding import GRAPH
 from torchlht.commands.base import AskingArgs, RunPlace, command
 from torchlht.data.options import DataPlace, OnErrorArgs, Word
 from torchlht.doors import Count
@@ -39,6 +40,8 @@ class CalibrateArgs(AskingArgs, OnErrorArgs):
 @command("calibrate", "with a trained model")
 def run_calibrate(args: CalibrateArgs) -> None:
     """Calibrate a run on validation samples: 90 % should mean right nine times out of ten."""
+    if (Path(args.run) / GRAPH).is_file():
+        return calibrate_graph(args)
     from torchlht.answer.calibration import FILE
     from torchlht.answer.model import Model
     from torchlht.answer.records import TREE
@@ -59,6 +62,23 @@ def run_calibrate(args: CalibrateArgs) -> None:
         return
     console.say(calibration_text(found, tree, Model.from_pretrained(args.run).rule))
     console.say(f"saved in {Path(args.run) / FILE} · next: lht predict {args.run} FILE… --confidence 0.9")
+
+
+def calibrate_graph(args: CalibrateArgs) -> None:
+    """Calibrate a run whose classes may have several parents."""
+    from torchlht.learn.several import calibrate_several
+
+    if args.folds is not None:
+        raise ConfigError("`folds` is for classes with one parent each; pass DATA, or train with `val`")
+    found = calibrate_several(args.run, args.data, args.split).calibration
+    assert found is not None
+    if args.json:
+        print(json.dumps(found.to_dict(), indent=1))
+        return
+    lowest = found.risk.lowest_risk()
+    risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
+    console.say(f"temperature {found.temperature:.2f}, from {console.plural(found.samples, 'sample')}; {risk}")
+    console.say(f"saved in {args.run} · next: lht predict {args.run} FILE… --confidence 0.9")
 
 
 def calibration_text(found: Calibration, tree: Hierarchy, rule: str) -> str:

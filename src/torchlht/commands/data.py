@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from torchlht import console
 from torchlht.commands.base import command
-from torchlht.data.options import DataPlace, OnErrorArgs, Options, TreeArgs, Word
+from torchlht.data.options import DataPlace, OnErrorArgs, Options, SeveralArgs, TreeArgs, Word
 from torchlht.doors import Count, Many, Seed
 from torchlht.errors import ConfigError
 from torchlht.files import refuse_replacing
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PreviewArgs(TreeArgs):
+class PreviewArgs(SeveralArgs, TreeArgs):
     """Look at a dataset before training."""
 
     data: Annotated[DataPlace, Word("DATA")]
-    """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""
+    """A folder of pictures, a .csv/.tsv table, shards, an .npz of features, `demo`, a prepared benchmark such as `cub`, or what
+    other tools wrote: parquet, Hugging Face datasets, COCO, Darwin Core, Label Studio."""
     out: Path | None = None
     """The contact sheet to write; preview-DATA.png in the current folder by default."""
     per_class: Many = 6
@@ -36,10 +37,13 @@ class PreviewArgs(TreeArgs):
 def run_preview(args: PreviewArgs) -> None:
     """Count the samples of a dataset and draw a contact sheet by class."""
     from torchlht.data.doubts import doubts
-    from torchlht.data.pictures import find_problems
-    from torchlht.data.samples import refuse_inside
-    from torchlht.show.preview import contact_sheet, is_contact_sheet
+    from torchlht.data.graphed import is_exclusive
+    from torchlht.data.several import Asked, is_several
 
+    if is_several(args.data, Asked.by(args, args.several)) or is_exclusive(args.data, args, args.several):
+        from torchlht.commands.several import preview_several
+
+        return preview_several(args)
     samples = read_samples(args, args.data)
     console.say(f"{args.data}   {terminal.samples_summary(samples)}")
     for sentence in doubts(samples):
@@ -47,6 +51,16 @@ def run_preview(args: PreviewArgs) -> None:
     if samples.images is None:
         console.say("features only: no pictures to show")
         return
+    draw_sheet(samples, args)
+
+
+def draw_sheet(samples: Samples, args: PreviewArgs) -> None:
+    """Look for pictures that cannot be read, draw a contact sheet of the others, and say what comes next."""
+    from torchlht.data.pictures import find_problems
+    from torchlht.data.samples import refuse_inside
+    from torchlht.show.preview import contact_sheet, is_contact_sheet
+
+    assert samples.images is not None
     out = args.out or Path(f"preview-{samples.name}.png")
     refuse_inside(out, args.data)
     refuse_replacing(out, "a contact sheet of lht data preview", is_contact_sheet)
@@ -64,6 +78,7 @@ def run_preview(args: PreviewArgs) -> None:
         "on-error": "skip" if problems else None,
     }
     words = [word for name, value in same.items() if value is not None for word in (f"--{name}", str(value))]
+    words += [] if args.several is None else ["--several" if args.several else "--no-several"]
     console.say(f"next: {shlex.join(['lht', 'train', args.data, *words])}")
 
 

@@ -84,15 +84,19 @@ def run_evaluate(args: EvaluateArgs) -> None:
 
 
 def run_several(args: EvaluateArgs) -> None:
-    """Measure a model that gives several labels per sample."""
+    """Measure a model whose classes may have several parents."""
     from torchlht.learn.several import evaluate_several
 
-    given = [name for name in ("rule", "confidence", "risk") if getattr(args, name) is not None]
-    if given:
-        raise ConfigError(f"`{given[0]}` is for one label at each level; this run gives several labels per sample")
-    metrics = evaluate_several(args.run, args.data, args.split)
+    if args.rule is not None:
+        raise ConfigError("`rule` is for one label at each level; this run answers with sets of classes")
+    metrics = evaluate_several(
+        args.run, args.data, args.split, confidences=args.confidences(), risks=args.risks(), strict=args.strict
+    )
     if args.json:
         print(json.dumps(metrics, indent=1))
         return
     console.out.print(terminal.several_table(metrics))
     console.say(terminal.several_sentence(metrics))
+    if "answers" in metrics:
+        console.say("classes that are sure enough: samples with an answer, and answers that hold a class that is not there")
+        console.out.print(terminal.sure_table(metrics["answers"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from torchlht import console
-from torchlht.answer.finding import SUFFIXES
+from torchlht.answer.finding import GRAPH, SUFFIXES
 from torchlht.commands.base import RunPlace, StrictArgs, command, listed
 from torchlht.data.options import Word
 from torchlht.doors import OpenShare, WholeShare
@@ -60,6 +60,8 @@ ENDS: dict[Literal["onnx", "torch", "web"], str] = {"onnx": SUFFIXES["onnx"], "t
 def run_export(args: ExportArgs) -> None:
     """Export a run to one file with everything it needs: ONNX, torch.export, or a web page."""
     out = args.out or beside(args.run, ENDS[args.kind()])
+    if (Path(args.run) / GRAPH).is_file():
+        return run_graph(args, out)
     if args.kind() == "web":
         return run_web(args, out)
     from torchlht.answer.exported.write import export
@@ -69,6 +71,26 @@ def run_export(args: ExportArgs) -> None:
     console.say(summary(written))
     inputs = "FILE.npz" if written.metadata["preprocess"] is None else "PICTURE…"
     console.say(f"next: lht predict {written.path} {inputs}")
+
+
+def run_graph(args: ExportArgs, out: Path) -> None:
+    """Export a run whose classes may have several parents."""
+    if args.kind() != "onnx":
+        raise ConfigError(f"`to={args.kind()}` needs classes with one parent each; export this run with `to=onnx`")
+    from torchlht.answer.exported.graphs import export_graph
+
+    found = export_graph(args.run, out, confidence=args.confidence, risk=args.risk, strict=args.strict)
+    model = found.model
+    parts = [
+        f"{found.path.stat().st_size / 1e6:.1f} MB",
+        model.graph.describe(),
+        f"probabilities agree with the run to {found.difference:.0e}",
+        "calibrated" if model.calibration else "not calibrated",
+        f"threshold {model.sure.threshold:.3g} ({model.sure.promise})" if model.sure.promise else "no threshold",
+    ]
+    console.say(" · ".join([str(found.path), *parts]))
+    inputs = "FILE.npz" if found.model.preprocess is None else "PICTURE…"
+    console.say(f"next: lht predict {found.path} {inputs}")
 
 
 def run_web(args: ExportArgs, out: Path) -> None:

@@ -15,6 +15,7 @@ from torchlht.show import terminal
 
 if TYPE_CHECKING:
     from torchlht.data.samples import Samples
+    from torchlht.hierarchy.graph import Graph
     from torchlht.hierarchy.tree import Hierarchy
 
 
@@ -23,29 +24,40 @@ class HierarchyArgs(Options):
     """A tree of classes."""
 
     file: Annotated[TreePlace, Word("FILE")]
-    """A .csv, .json or .yaml file, a folder tree, or a run directory."""
+    """A .csv, .json or .yaml file, an ontology (.obo, .ttl, .rdf), a folder tree, or a run directory; several files of classes
+    with several parents are separated by commas."""
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species."""
     depth: Count | None = None
     """show: how many levels to draw; all by default."""
 
 
-def read_hierarchy(args: HierarchyArgs) -> Hierarchy:
-    """The tree these options name."""
+def read_hierarchy(args: HierarchyArgs) -> Hierarchy | Graph:
+    """The tree these options name, or the graph, if some classes have several parents."""
+    from torchlht.hierarchy.graph import Graph
+    from torchlht.hierarchy.linked import has_several_parents
     from torchlht.hierarchy.tree import Hierarchy
 
+    if has_several_parents(args.file):
+        return Graph.read(args.file)
     return Hierarchy.read(args.file, args.levels.split(",") if args.levels else None)
 
 
 @command("hierarchy show", "before training")
 def run_hierarchy_show(args: HierarchyArgs) -> None:
-    """Draw a tree of classes with counts."""
-    console.say(terminal.draw_tree(read_hierarchy(args), args.file.name, args.depth))
+    """Draw a tree or graph of classes with counts."""
+    from torchlht.hierarchy.graph import Graph
+
+    found = read_hierarchy(args)
+    if isinstance(found, Graph):
+        console.say(terminal.draw_graph(found, args.file.name, args.depth))
+    else:
+        console.say(terminal.draw_tree(found, args.file.name, args.depth))
 
 
 @command("hierarchy check", "before training")
 def run_hierarchy_check(args: HierarchyArgs) -> None:
-    """List every problem in a tree of classes."""
+    """List every problem in a tree or graph of classes."""
     try:
         tree = read_hierarchy(args)
     except HierarchyError as error:
@@ -127,17 +139,21 @@ def run_hierarchy_find(args: FindArgs) -> None:
     console.say(terminal.draw_tree(found.tree, args.out.name, None if found.tree.sizes[0] <= 60 else args.levels - 1))
     for i, (stable, inside, chance) in enumerate(zip(found.stable, found.inside, found.chance, strict=True)):
         level = found.tree.levels[found.tree.top_down[i]]
-        worth = f"{inside:.0%} of mistakes stay inside a group ({chance:.0%} would by chance)"
+        worth = f"{inside:.0%} of mistakes stay inside a group ({chance:.0%} would by chance); {found.right[i]:.0%} are right"
         console.say(f"{level}: agreement {stable:.2f} with groups of samples drawn again; {worth}")
+    console.say(f"{found.tree.levels[0]}: {found.right[-1]:.0%} are right; each half of the samples is judged by the other")
     console.say(f"names {'helped' if found.named else 'played no part'} · saved in {args.out}")
 
 
 def refuse_other(out: Path) -> None:
     """Refuse to replace a file that is not a tree of ours."""
     from torchlht.files import refuse_replacing
-    from torchlht.hierarchy.reading import FORMAT
+    from torchlht.hierarchy.reading import FORMAT, MARKED
 
-    refuse_replacing(out, "a tree that we wrote", lambda path: FORMAT.encode() in path.read_bytes()[:100])
+    def ours(path: Path) -> bool:
+        return any(name.encode() in path.read_bytes()[:100] for name in (FORMAT, MARKED))
+
+    refuse_replacing(out, "a tree that we wrote", ours)
 
 
 @dataclass(frozen=True)
@@ -152,14 +168,14 @@ class RepairArgs(LookArgs, TreeArgs):
     sure: NotNegative = 1.0
     """Log-odds from which a move is made in the new tree."""
     top: Count = 20
-    """How many proposals to show."""
+    """How many proposals of each kind to show."""
     out: Path | None = None
     """The new tree; TREE-repaired.json beside it by default."""
 
 
 @command("hierarchy repair", "before training")
 def run_hierarchy_repair(args: RepairArgs) -> None:
-    """Propose moves, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
+    """Propose moves, splits, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
     from torchlht.hierarchy.tree import Hierarchy
     from torchlht.learn.mending import moved, propose
 
@@ -167,10 +183,10 @@ def run_hierarchy_repair(args: RepairArgs) -> None:
     refuse_other(out)
     tree = Hierarchy.read(args.file, args.level_names())
     remarks = propose(seen(args.data, args, args.unknown_names()), tree)
-    for remark in remarks[: args.top]:
-        console.say(
-            f"{remark.kind} · {remark.label}: {remark.reason}" + (f" (log-odds {remark.score:.1f})" if remark.score else "")
-        )
+    for kind in dict.fromkeys(remark.kind for remark in remarks):
+        for remark in [one for one in remarks if one.kind == kind][: args.top]:
+            odds = f" (log-odds {remark.score:.1f})" if kind == "misplaced" else ""
+            console.say(f"{kind} · {remark.label}: {remark.reason}{odds}")
     new, made = moved(tree, remarks, args.sure)
     new.write(out)
     console.say(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from rich.table import Table
 
 from torchlht import console
-from torchlht.answer.finding import GRAPH, is_exported
+from torchlht.answer.finding import GRAPH, SUFFIXES, is_exported
 from torchlht.commands.base import AcceleratorArgs, ModelPlace, RuleArgs, StrictArgs, command, listed
 from torchlht.data.options import InputPlace, OnErrorArgs, Word
 from torchlht.doors import Count, OpenShare, WholeShare
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torchlht.answer.calibration import Calibration
     from torchlht.answer.model import Predictor
-    from torchlht.answer.named import Answer, Named, Wanted
+    from torchlht.answer.named import Answer, LevelAnswer, Named, Wanted
     from torchlht.data.pictures import Problem
 
 
@@ -74,10 +74,10 @@ def run_predict(args: PredictArgs) -> None:
 
     Several processes share the work; the first one prints.
     """
-    if (Path(args.run) / GRAPH).is_file():
+    if (Path(args.run) / GRAPH).is_file() or holds_graph(args.run, trust=args.trust):
         from torchlht.commands.several import predict_several
 
-        return predict_several(args.run, args.inputs, args.format, args.limit)
+        return predict_several(args)
     from torchlht.answer.named import wanted
     from torchlht.data.inputs import expand, feature_rows
 
@@ -162,6 +162,15 @@ def predict_blocks(
     return [named for answers, _ in in_order for named in answers], [problem for _, some in in_order for problem in some]
 
 
+def holds_graph(name: str, *, trust: bool = False) -> bool:
+    """Whether this is an exported file of a model whose classes may have several parents."""
+    if Path(name).suffix.lower() != SUFFIXES["onnx"]:
+        return False
+    from torchlht.answer.exported.graphs import is_of_graph
+
+    return is_of_graph(name, trust=trust)
+
+
 def load_predictor(name: str, *, trust: bool = False) -> Predictor:
     """Load a run, or a file exported from one; `trust` is that of `read_exported`."""
     if is_exported(name):
@@ -188,7 +197,7 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
         if asked.promise:
             cells = list(answer_texts(named.answer_at(asked)))
         else:
-            cells = ["\n".join(f"{c.label} {c.probability:.0%}" for c in level.candidates) for level in named.levels]
+            cells = ["\n".join(_candidate_texts(level)) for level in named.levels]
             marks = [f"\n(unlike any {level.level})" if level.unlike else "" for level in named.levels]
             cells = [cell + mark for cell, mark in zip(cells, marks, strict=True)]
         table.add_row(os.path.relpath(named.source, folder) + ("" if named.consistent else "\n(levels disagree)"), *cells)
@@ -196,6 +205,10 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
     if asked.promise:
         promise = f"{asked.promise}{measured_on(found[0].calibration) if asked.promise.startswith('risk') else ''}"
         console.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({promise})")
+    if not asked.promise:
+        for mark, meaning in (("(ends)", "the branch ends further up"), ("(none)", "the branch skips this level")):
+            if any(level.text == mark for named in found for level in named.levels):
+                console.say(f"{mark}: {meaning}, there is no finer class" if mark == "(ends)" else f"{mark}: {meaning}")
     if any(named.unlike for named in found):
         console.say(f"unlike: further from all it was trained on than {1 - ALARMS:.0%} of known samples, or more")
 
@@ -206,19 +219,29 @@ def measured_on(calibration: Calibration | None) -> str:
     return f", from {console.plural(max(counts), 'validation sample')}" if counts else ""
 
 
+def _candidate_texts(level: LevelAnswer) -> list[str]:
+    """The answer at a level, and its rivals."""
+    own, *others = level.candidates
+    return [f"{level.text} {own.probability:.0%}", *(f"{c.text} {c.probability:.0%}" for c in others)]
+
+
 def answer_texts(answer: Answer) -> tuple[str, str]:
     """Two cells: the answer with its level and the classes above it; and the candidates below it."""
-    could_be = ", ".join(f"{c.label} {c.probability:.0%}" for c in answer.runners_up)
+    could_be = ", ".join(f"{c.text} {c.probability:.0%}" for c in answer.runners_up)
     beyond = f"{answer.undecided}: {could_be}" if answer.undecided else ""
     if answer.probability is None:
         return answer.unlike or "undecided", beyond
     above = [f"{label} {p:.0%}" for label, p in zip(answer.path[:-1], answer.path_probabilities[:-1], strict=True)]
-    lines = [f"{answer.label} ({answer.level}, {answer.probability:.0%})", " › ".join(above), answer.unlike or ""]
+    ends = "the branch ends here" if answer.ends else ""
+    lines = [f"{answer.label} ({answer.level}, {answer.probability:.0%})", " › ".join(above), ends, answer.unlike or ""]
     return "\n".join(line for line in lines if line), beyond
 
 
 def print_csv(found: Sequence[Named], asked: Wanted) -> None:
-    """One row per sample: file, answer, then label and probability per level, numbered if there are runners-up."""
+    """One row per sample: file, answer, then label and probability per level, numbered if there are runners-up.
+
+    Where branches may end early, a class is blank where there is none, and `ends_at` names the level at which the branch ends.
+    """
     if not found:
         return
     ranks = range(max(len(level.candidates) for level in found[0].levels))
@@ -227,6 +250,7 @@ def print_csv(found: Sequence[Named], asked: Wanted) -> None:
         for i in ranks[: len(level.candidates)]:
             end = f"_{i + 1}" if i else ""
             header += [f"{level.level}{end}", f"{level.level}_probability{end}"]
+    header += ["ends_at"] if found[0].ragged else []
     far = found[0].levels[0].as_far is not None
     rows = [[*header, "consistent", *([f"{level.level}_as_far" for level in found[0].levels] + ["unlike"] if far else [])]]
     for named in found:
@@ -235,8 +259,9 @@ def print_csv(found: Sequence[Named], asked: Wanted) -> None:
             answer = named.answer_at(asked)
             row += [answer.label or "", answer.level or "", _six(answer.probability)]
         for level in named.levels:
-            for candidate in level.candidates:
-                row += [candidate.label, _six(candidate.probability)]
+            for i, candidate in enumerate(level.candidates):
+                row += [candidate.text if i else level.label or "", _six(candidate.probability)]
+        row += [named.ends_at or ""] if named.ragged else []
         row.append(str(named.consistent).lower())
         rows.append([*row, *(_six(level.as_far) for level in named.levels), named.unlike or ""] if far else row)
     print(csv_text([console.readable(cell) for cell in row] for row in rows), end="")

@@ -51,3 +51,4 @@ def run_report(args: ReportArgs) -> None:
         console.say(f"left out: {sentence}")
     size = made.path.stat().st_size / 1e6
     console.say(f"{made.path}   {size:.1f} MB · {console.plural(made.figures, 'figure')} · {made.seconds:.0f} s")
+    console.say(f"next: open {made.path} in a browser")

@@ -10,8 +10,8 @@ from torchlht.learn.options import TrainArgs
 @command("train", "training")
 def run_train(args: TrainArgs) -> None:
     """Train a hierarchical classifier on partly labelled data."""
-    from torchlht.answer.records import read_config, read_metrics
-    from torchlht.data.several import is_several
+    from torchlht.answer.finding import GRAPH
+    from torchlht.answer.records import read_metrics
     from torchlht.learn.training import train
     from torchlht.processes import is_first
     from torchlht.show import terminal
@@ -30,8 +30,9 @@ def run_train(args: TrainArgs) -> None:
         console.say(terminal.metrics_sentence(metrics))
         chosen += ", measured on test samples"
     console.say(f"{chosen} · saved in {run}")
-    if is_several(read_config(run)["train"]["data"]):
-        console.say(f"next: lht predict {run} FILE.arff   ·   lht evaluate {run}")
+    inputs = f"{args.data} --limit 5" if args.data in ("demo", "demo-pairs") else "FILE…"
+    if (run / GRAPH).is_file():
+        inputs = "FILE.arff" if args.data.lower().endswith(".arff") else inputs
+        console.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}   ·   lht export {run}")
         return
-    inputs = "demo --limit 5" if args.data == "demo" else "FILE…"
     console.say(f"next: lht predict {run} {inputs}   ·   lht report {run}   ·   lht evaluate {run}")

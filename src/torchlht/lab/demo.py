@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -429,6 +429,12 @@ def draw_bird(species: int, rng: np.random.Generator, size: int = 64) -> Image.I
     return _photograph(scene if rng.random() < 0.5 else scene[:, ::-1], rng)
 
 
+def draw_scenery(place: str, rng: np.random.Generator, size: int = 64) -> Image.Image:
+    """Draw a scene without a bird; `place` is a key of SCENES."""
+    scenery, _ = _scenery(place, size, rng.uniform(0.3, 0.75), rng)
+    return _photograph(np.asarray(scenery, dtype=np.float64), rng)
+
+
 def _write_species(root: Path, species: int, seed: int, counts: Sequence[int], size: int) -> list[tuple[str, ...]]:
     """Draw and save one species' pictures; returns their rows of the table."""
     folder = Path("images") / re.sub(r"[^a-z0-9]+", "_", SPECIES[species][-1].lower())
@@ -454,7 +460,16 @@ def write_demo(root: Path, *, seed: int = 0, train: int = 40, test: int = 25, si
     An existing table is returned as it is. The folder is filled elsewhere and moved into place when
     complete, so an interrupted run leaves nothing that looks finished.
     """
-    table = root / "birds.csv"
+
+    def draw(fresh: Path) -> list[tuple[str, ...]]:
+        return [row for i in range(len(SPECIES)) for row in _write_species(fresh, i, seed, (train, test), size)]
+
+    return write_drawn(root, "birds.csv", draw)
+
+
+def write_drawn(root: Path, name: str, draw: Callable[[Path], list[tuple[str, ...]]]) -> Path:
+    """Write pictures and their table `name` as `write_demo` does; `draw` saves pictures in a folder and returns their rows."""
+    table = root / name
     if table.exists():
         return table
     if root.is_dir():
@@ -464,7 +479,7 @@ def write_demo(root: Path, *, seed: int = 0, train: int = 40, test: int = 25, si
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as parent:
         fresh = Path(parent) / "birds"
-        rows = [row for i in range(len(SPECIES)) for row in _write_species(fresh, i, seed, (train, test), size)]
+        rows = draw(fresh)
         (fresh / table.name).write_text(csv_text([("path", *LEVELS, "split"), *rows]), encoding="utf-8")
         try:
             fresh.replace(root)

@@ -92,14 +92,14 @@ Job = tuple[str, Published, Path, str, float, int]
 
 
 def planned(args: ReproduceArgs, files: dict[Published, Path | None]) -> Iterator[Job]:
-    """Every run, arms side by side; parts are named published-0, ours-0, published-50, ours-50."""
+    """Every run, arms side by side; parts are named published-0, ours-0, published-50, ours-50, each with -SET after it."""
     seeds = CompareArgs("", Path(), seeds=args.seeds or 1).seed_list()
     for seed in seeds:
         for mask in (0.0, 0.5):
             for one, file in files.items():
                 for arm in ("published", "ours"):
                     part = f"{arm}-{mask * 100:.0f}"
-                    asked = not args.part_names() or any(part.startswith(word) for word in args.part_names())
+                    asked = not args.part_names() or any(f"{part}-{one.name}".startswith(word) for word in args.part_names())
                     if file is not None and asked:
                         yield part, one, file, arm, mask, seed
 

@@ -92,7 +92,8 @@ def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
     """
     parents: Ints = tree.parents[0].copy()
     moved = choose_some(tree.classes[0], ["all"] * len(parents), lambda _, n: round(n * share), seed=seed, purpose="rewire")
-    by_name = sorted(range(tree.sizes[1]), key=lambda i: tree.classes[1][i])
+    moved &= ~tree.stand_ins[0]
+    by_name = sorted(np.flatnonzero(~tree.ends[1]).tolist(), key=lambda i: tree.classes[1][i])
     alone = []
     for j in sorted(np.flatnonzero(moved).tolist(), key=lambda j: tree.classes[0][j]):
         if np.sum(parents == parents[j]) > 1:
@@ -102,7 +103,7 @@ def rewire(tree: Hierarchy, share: float, seed: int = 0) -> Hierarchy:
             alone.append(j)
     ring = sorted(alone, key=lambda j: hashed(seed, "exchange", tree.classes[0][j]))
     parents[ring] = np.roll(parents[ring], 1)
-    return Hierarchy(levels=tree.levels, classes=tree.classes, parents=[parents, *tree.parents[1:]])
+    return Hierarchy(levels=tree.levels, classes=tree.classes, parents=[parents, *tree.parents[1:]], stand_ins=tree.stand_ins)
 
 
 def rename_level(tree: Hierarchy, share: float, seed: int = 0, level: int = 1) -> tuple[Hierarchy, Ints]:
@@ -113,11 +114,11 @@ def rename_level(tree: Hierarchy, share: float, seed: int = 0, level: int = 1) -
     """
     names = tree.classes[level]
     chosen = choose_some(names, ["all"] * len(names), lambda _, n: round(n * share), seed=seed, purpose="rename")
-    ring = sorted(np.flatnonzero(chosen).tolist(), key=lambda i: hashed(seed, "rename to", names[i]))
+    ring = sorted(np.flatnonzero(chosen & ~tree.stand_ins[level]).tolist(), key=lambda i: hashed(seed, "rename to", names[i]))
     new = np.arange(len(names))
     new[ring] = np.roll(ring, 1)
     parents = [p.copy() for p in tree.parents]
     parents[level - 1] = new[parents[level - 1]]
     if level < len(parents):
         parents[level][new] = tree.parents[level]
-    return Hierarchy(levels=tree.levels, classes=tree.classes, parents=parents), new
+    return Hierarchy(levels=tree.levels, classes=tree.classes, parents=parents, stand_ins=tree.stand_ins), new

@@ -333,7 +333,7 @@ def label_classes(axes: Axes, tree: Hierarchy, level: int, side: Side) -> int:
     moved = spread(places * length, size * LEADING, length) / length
     away = (TIED if by > level else UNTIED) / (72 * inches(axes, "y" if side == "x" else "x"))
     for group, at in zip(found, moved.tolist(), strict=True):
-        _write_name(axes, side, at, away, plain(tree.classes[by][group.label]), size)
+        _write_name(axes, side, at, away, plain(tree.text(by, group.label)), size)
     if by > level:
         pairs = zip(places.tolist(), moved.tolist(), strict=True)
         near = 0.85 * away

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from torchlht.answer.finding import GRAPH
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError
 from torchlht.files import replacing, write_text
@@ -121,18 +122,35 @@ def report(
     started = time.monotonic()
     if images < 0:
         raise ConfigError(f"`images` is {images}: it must be 0 or more")
+    if (Path(run) / GRAPH).is_file():
+        return graph_report(Path(run), compare, Path(out) if out else Path(run) / "report", split, images, started)
     runs = see_all(run, compare, split=split, workers=workers, device=device)
     subject = Subject(tuple(runs), images, Path(attributes) if attributes is not None else None)
     if subject.attributes is not None:
         read_class_attributes(subject.attributes, subject.tree)  # fail early if they are wrong
     sections = [Section(key, title, short, make(subject)) for key, title, short, make in SECTIONS]
-    folder = Path(out) if out is not None else Path(run) / "report"
+    return write(Path(out) if out is not None else Path(run) / "report", header(subject), sections, started)
+
+
+def graph_report(run: Path, compare: Sequence[str | Path], out: Path, split: str, images: int, started: float) -> Report:
+    """The page about a run whose classes may have several parents."""
+    from torchlht.show import graphs
+
+    if compare:
+        raise ConfigError("`compare` is for classes with one parent each; leave it out")
+    seen = graphs.GraphSeen.of(run, split)
+    sections = [Section(*one) for one in graphs.sections_of(seen, images)]
+    return write(out, graphs.header(seen), sections, started)
+
+
+def write(folder: Path, head: Mapping[str, object], sections: Sequence[Section], started: float) -> Report:
+    """Write the page and its figures into a folder."""
     figures = [figure for one in sections if isinstance(one.content, Content) for figure in one.content.figures]
     for figure in figures:
         for end, png in (("", figure.light), ("-dark", figure.dark)):
             with replacing(folder / f"{figure.name}{end}.png") as beside:
                 beside.write_bytes(png)
-    write_text(folder / NAME, page(header(subject), sections))
+    write_text(folder / NAME, page(head, sections))
     missing = tuple(sentence for section in sections for sentence in section.missing())
     return Report(folder / NAME, len(figures), missing, time.monotonic() - started)
 

@@ -66,7 +66,8 @@ def _columns(tree: Hierarchy, leaves: list[int], columns: int) -> list[list[tupl
 
 def _new_levels(tree: Hierarchy, leaf: int, previous: int | None) -> list[int]:
     """Coarser levels whose class differs from the leaf above, coarse → fine: these get a heading."""
-    coarser = [k for k in tree.top_down if k > 0]
+    above = [int(tree.ancestors(k)[leaf]) for k in range(len(tree))]
+    coarser = [k for k in tree.top_down if k > 0 and not (tree.stand_ins[k][above[k]] and tree.ends[k][above[k]])]
     return [k for k in coarser if previous is None or tree.ancestors(k)[leaf] != tree.ancestors(k)[previous]]
 
 
@@ -76,11 +77,11 @@ def _block_height(tree: Hierarchy, leaf: int, previous: int | None) -> int:
 
 def _headings(pen: ImageDraw.ImageDraw, tree: Hierarchy, leaf: int, previous: int | None, left: int, top: int) -> int:
     for k in _new_levels(tree, leaf, previous):
-        name = tree.classes[k][tree.ancestors(k)[leaf]]
+        name = tree.text(k, int(tree.ancestors(k)[leaf]))  # a branch that skips the level: "Gulls (order)"
         size = 15 if k == len(tree) - 1 else 13
         pen.text((left, top), name, fill=INK, font=ImageFont.load_default(size))
         top += LABEL
-    pen.text((left, top), tree.classes[0][leaf], fill=FAINT, font=ImageFont.load_default(12))
+    pen.text((left, top), tree.names[0][leaf] or "the branch ends here", fill=FAINT, font=ImageFont.load_default(12))
     return top + LABEL
 
 

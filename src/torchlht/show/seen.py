@@ -85,9 +85,14 @@ class Seen:
         return self.model.calibration is not None
 
     @property
+    def real(self) -> Ints:
+        """(n, K) true classes, -1 where unknown, and where the branch of the tree has no class."""
+        return self.tree.only_real(self.labels)
+
+    @property
     def known(self) -> Bools:
-        """(n, K) whether a label is known."""
-        return np.asarray(self.labels >= 0)
+        """(n, K) whether a sample has a class there that is known."""
+        return np.asarray(self.real >= 0)
 
     @property
     def right(self) -> Bools:

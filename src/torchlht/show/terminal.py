@@ -15,6 +15,7 @@ from torchlht.errors import Fault
 
 if TYPE_CHECKING:
     from torchlht.data.samples import Samples
+    from torchlht.hierarchy.graph import Graph
     from torchlht.hierarchy.tree import Hierarchy
 
 # ---- data and trees ------------------------------------------------------------------------------------------------
@@ -25,7 +26,9 @@ def samples_summary(samples: Samples) -> str:
     tree = samples.hierarchy
     known = (samples.labels >= 0).sum(axis=0)
     deepest = [int(known[0]), *(int(b - a) for a, b in pairwise(known))]
-    parts = [f"{tree.levels[k]} {n:,}" for k, n in enumerate(deepest) if n]
+    early = int(known[0] - (tree.only_real(samples.labels)[:, 0] >= 0).sum())
+    parts = [f"{tree.levels[k]} {n:,}" for k, n in enumerate([deepest[0] - early, *deepest[1:]]) if n]
+    parts += [f"where the branch ends {early:,}"] if early else []
     if rest := len(samples) - int(known[-1]):
         parts.append(f"nothing {rest:,}")
     noun = "picture" if samples.images is not None else "sample"
@@ -45,18 +48,40 @@ def draw_tree(tree: Hierarchy, title: str, depth: int | None = None) -> Tree:
         children.append(groups)
     leaves = [[0] * size for size in tree.sizes]
     for level in range(len(tree)):
-        for leaf_ancestor in tree.ancestors(level).tolist():
+        for leaf_ancestor in tree.ancestors(level)[~tree.stand_ins[0]].tolist():
             leaves[level][leaf_ancestor] += 1
 
     def grow(node: Tree, level: int, index: int, left: int) -> None:
-        count = f"  {leaves[level][index]}" if level else ""
-        branch = node.add(Text.assemble(tree.classes[level][index], (count, "dim")))
+        name = tree.names[level][index]
+        below = "ends here" if tree.ends[level][index] else leaves[level][index] or ""
+        count = f"  {below}" if level and below else ""
+        branch = node if name is None else node.add(Text.assemble(name, (count, "dim")))
         if level and left > 1:
             for child in children[level - 1][index]:
                 grow(branch, level - 1, child, left - 1)
 
     for top in range(tree.sizes[-1]):
         grow(root, len(tree) - 1, top, depth or len(tree))
+    return root
+
+
+def draw_graph(graph: Graph, title: str, depth: int | None = None) -> Tree:
+    """A graph with the number of leaves under each class. One with several parents is under each; what is below it, once."""
+    root = Tree(Text.assemble((title, "bold"), f"  {graph.describe()}"))
+    leaves = graph.leaves_below.sum(0)
+    done: set[int] = set()
+
+    def grow(node: Tree, own: int, left: int) -> None:
+        children, again = graph.children[own], own in done and bool(graph.children[own])
+        others = f"  one of {len(graph.parents[own])} places" if len(graph.parents[own]) > 1 else ""
+        count = f"  {leaves[own]}" if children else ""
+        branch = node.add(Text.assemble(graph.names[own], (count + others + ("  …" if again else ""), "dim")))
+        done.add(own)
+        for child in children if left > 1 and not again else ():
+            grow(branch, child, left - 1)
+
+    for top in graph.tops.tolist():
+        grow(root, top, depth or len(graph))
     return root
 
 
@@ -114,18 +139,37 @@ def consistent_sentence(shown: dict[str, Any]) -> str:
 
 def several_table(metrics: dict[str, Any]) -> Table:
     """The metrics of each level of a graph, coarse → fine."""
-    table = Table("level")
-    for name in ("average precision", "F1 micro", "F1 macro", "threshold", "classes"):
+    table, exclusive = Table("level"), "leaf_accuracy" in metrics
+    own = ("set right", "threshold")
+    names = (*["accuracy"] * exclusive, "average precision", "F1 micro", "F1 macro", *(() if exclusive else own), "classes")
+    for name in names:
         table.add_column(name, justify="right")
     for level in metrics["graph_levels"]:
         precision = level["average_precision"]
         shares = ["–" if precision is None else f"{precision:.3f}", f"{level['f1_micro']:.3f}", f"{level['f1_macro']:.3f}"]
-        table.add_row(level["name"], *shares, f"{level['threshold']:.2f}", f"{level['classes']:,}")
+        first = [percent(level["accuracy"])] if exclusive else []
+        right = level.get("exact")
+        last = [] if exclusive else ["–" if right is None else percent(right), f"{level['threshold']:.2f}"]
+        table.add_row(level["name"], *first, *shares, *last, f"{level['classes']:,}")
+    return table
+
+
+def sure_table(points: list[dict[str, Any]]) -> Table:
+    """Answers of a graph with a threshold, one row each."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("asked for", no_wrap=True)
+    for name in ("p ≥", "answered", "down to a leaf", "wrong", "unchecked", "classes"):
+        table.add_column(name, justify="right")
+    for point in points:
+        shares = [percent(point[name]) for name in ("answered", "leaf", "wrong", "unchecked")]
+        classes = "–" if point["classes"] is None else f"{point['classes']:.1f}"
+        table.add_row(point["promise"], f"{point['threshold']:.3f}", *shares, classes)
     return table
 
 
 def several_sentence(metrics: dict[str, Any]) -> str:
     """The metrics over all classes, in one line."""
     area = "–" if metrics["auprc"] is None else f"{metrics['auprc']:.3f}"
+    right = f"leaf right {percent(metrics['leaf_accuracy'])} · " if "leaf_accuracy" in metrics else ""
     f1 = f"hierarchical F1 {metrics['f1_micro']:.3f} micro, {metrics['f1_macro']:.3f} macro"
-    return f"AU(PRC) over all classes {area} · {f1} · {plural(metrics['samples'], 'sample')}"
+    return f"{right}AU(PRC) over all classes {area} · {f1} · {plural(metrics['samples'], 'sample')}"

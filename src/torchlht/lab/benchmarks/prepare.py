@@ -206,7 +206,13 @@ def _demo() -> tuple[Path, None]:
     return demo_table(), None
 
 
-NAMED = {"demo": _demo, **{name: partial(_known, name) for name in BENCHMARKS}}  # to `read_data`
+def _pairs() -> tuple[Path, None]:
+    from torchlht.lab.pairs import demo_pairs
+
+    return demo_pairs(), None
+
+
+NAMED = {"demo": _demo, **{name: partial(_known, name) for name in BENCHMARKS}, "demo-pairs": _pairs}  # to `read_data`
 
 
 def prepare_benchmark(

@@ -228,13 +228,15 @@ def commonest(names: Sequence[str]) -> str:
 def restrict(tree: Hierarchy, names: Collection[str]) -> Hierarchy:
     """The tree of these finest classes alone, without groups that have none of them."""
     keep = np.array([i for i, name in enumerate(tree.classes[0]) if name in names])
-    classes, parents = [[tree.classes[0][i] for i in keep]], []
+    classes, parents, stand_ins = [[tree.classes[0][i] for i in keep]], [], [tree.stand_ins[0][keep]]
     for k, up in enumerate(tree.parents):
         above, index = np.unique(up[keep], return_inverse=True)
         classes.append([tree.classes[k + 1][i] for i in above])
         parents.append(index)
+        stand_ins.append(tree.stand_ins[k + 1][above])
         keep = above
-    return Hierarchy(levels=tree.levels, classes=classes, parents=parents, source="the classes to learn from")
+    source = "the classes to learn from"
+    return Hierarchy(levels=tree.levels, classes=classes, parents=parents, stand_ins=stand_ins, source=source)
 
 
 # ---- k-means -------------------------------------------------------------------------------------------------------

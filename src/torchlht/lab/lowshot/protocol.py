@@ -151,9 +151,9 @@ def write_features(samples: Samples, path: Path) -> Path:
     """Write an .npz for `read_embeddings`."""
     tree = samples.hierarchy
     arrays: dict[str, Any] = {"x": samples.features, "y": samples.labels, "train": np.ones(len(samples), dtype=bool)}
-    arrays |= {f"classes_{level}": np.array(classes) for level, classes in zip(tree.levels, tree.classes, strict=True)}
+    arrays |= tree.arrays()
     with replacing(path) as beside, beside.open("wb") as file:
-        np.savez(file, levels=np.array(tree.levels), **arrays)
+        np.savez(file, **arrays)
     return path
 
 
@@ -163,6 +163,6 @@ def write_table(samples: Samples, folder: Path) -> Path:
     assert samples.images is not None
     rows: list[list[str]] = [["path", *(tree.levels[k] for k in tree.top_down), "split"]]
     for picture, label in zip(samples.images, samples.labels, strict=True):
-        rows.append([str(Path(str(picture)).resolve()), *(tree.classes[k][label[k]] for k in tree.top_down), "train"])
+        rows.append([str(Path(str(picture)).resolve()), *tree.cells(label), "train"])
     write_text(folder / "source.csv", csv_text(rows))
     return folder / "source.csv"

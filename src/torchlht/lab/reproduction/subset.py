@@ -25,9 +25,7 @@ def write_subset(data: str, table: Path, fewest: int, most: int) -> None:
     assert images is not None
     rows: list[list[object]] = [["path", *(tree.levels[k] for k in tree.top_down), "split"]]
     for i in kept:
-        label = samples.labels[i]
-        names = [tree.classes[k][label[k]] if label[k] >= 0 else "" for k in tree.top_down]
-        rows.append([Path(str(images[i])).resolve(), *names, samples.split[i]])
+        rows.append([Path(str(images[i])).resolve(), *tree.cells(samples.labels[i]), samples.split[i]])
     write_text(table, csv_text(rows))
 
 

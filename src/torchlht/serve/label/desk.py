@@ -287,7 +287,7 @@ class Desk:
         nodes = taxonomy.nodes[since:]
         return {
             "since": since,
-            "names": [node.name for node in nodes],
+            "names": ["" if taxonomy.stands_in(since + i) else node.name for i, node in enumerate(nodes)],
             "levels": [node.level for node in nodes],
             "parents": [node.parent for node in nodes],
             "often": often[since:].tolist(),

@@ -186,15 +186,13 @@ def write_npz(labelled: Labelled) -> None:
     """Features with their labels; `train` is false for test samples."""
     tree, rows = labelled.state.taxonomy.hierarchy(), labelled.kept()
     assert labelled.samples.features is not None
-    names: dict[str, Any] = {f"classes_{level}": np.array(c) for level, c in zip(tree.levels, tree.classes, strict=True)}
     with replacing(labelled.out) as beside, beside.open("wb") as file:
         np.savez(
             file,
             x=labelled.samples.features[rows],
             y=labelled.state.labels(tree)[rows],
             train=labelled.state.split[rows] != "test",
-            levels=np.array(tree.levels),
-            **names,
+            **tree.arrays(),
         )
 
 

@@ -59,7 +59,7 @@ class Answer(Event, tag="answer"):
         samples: their keys.
         seen: for each, the number of the event that the person saw as its last; 0 for none.
         what: `label` is a class; `only`, a class and not deeper, as the picture does not tell; the rest have no class.
-        path: names coarse → fine down to the class.
+        path: names coarse → fine down to the class; "" at a level that its branch skips.
         suggested: for each, the path that the model suggested; empty without one.
         shown: for each, whether the person saw that.
         asked: for each, the level that the page said is enough; empty where it asked for none.

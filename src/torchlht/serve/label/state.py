@@ -224,7 +224,7 @@ class State:
             number = np.full(len(self.taxonomy) + 1, -1, dtype=np.int64)
             number[nodes[nodes >= 0]] = np.flatnonzero(nodes >= 0)
             found[:, k] = number[lineages[self.node, len(tree) - 1 - k]]
-        return found
+        return tree.complete(found)
 
     def left_out(self) -> Bools:
         """(N,) samples that are no part of the collection, by the answers."""

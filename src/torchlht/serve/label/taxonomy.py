@@ -12,7 +12,6 @@ import numpy as np
 
 from torchlht.data.samples import Bools, Ints
 from torchlht.errors import ConfigError
-from torchlht.hierarchy.reading import pass_through
 from torchlht.hierarchy.tree import Hierarchy
 
 
@@ -41,12 +40,16 @@ class Taxonomy:
         self.gone: set[int] = set()
         self._number: dict[tuple[int, str], int] = {}
         self._lineages: Ints | None = None
+        self._stand_ins: dict[int, int] = {}  # those that fill a level that their branch does not have, by their parent
         self._first: list[int] = []  # the first number of each level of the data's own tree
         for level, k in enumerate(tree.top_down):
             self._first.append(len(self.nodes))
             for j, name in enumerate(tree.classes[k]):
                 parent = -1 if not level else self._first[level - 1] + int(tree.parents[k][j])
-                self._enter(Node(name, level, parent))
+                number = self._enter(Node(name, level, parent))
+                if tree.stand_ins[k][j]:
+                    self._stand_ins[parent] = number
+        self._fill = set(self._stand_ins.values())
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -65,12 +68,11 @@ class Taxonomy:
     def named(self, name: str) -> list[int]:
         """The classes of a name that count, at any level."""
         found = [self.find(level, name) for level in range(len(self.levels))]
-        return [node for node in found if node is not None]
+        return [node for node in found if node is not None and not self.stands_in(node)]
 
     def stands_in(self, node: int) -> bool:
         """Whether a class only fills a level that its branch does not have."""
-        own = self.nodes[node]
-        return own.name.endswith(pass_through("", self.levels[own.level]))
+        return node in self._fill
 
     def real(self, node: int) -> int:
         """The class itself, or the first ancestor that is more than a stand-in; -1 if there is none."""
@@ -79,10 +81,10 @@ class Taxonomy:
         return node
 
     def path(self, node: int) -> list[str]:
-        """Names coarse → fine, down to the class."""
+        """Names coarse → fine, down to the class; "" at a level that its branch skips."""
         names: list[str] = []
         while node >= 0:
-            names.append(self.nodes[node].name)
+            names.append("" if self.stands_in(node) else self.nodes[node].name)
             node = self.nodes[node].parent
         return names[::-1]
 
@@ -99,16 +101,17 @@ class Taxonomy:
             raise ConfigError(f"{self.nodes[parent].name} is a {self.levels[-1]}, the finest level: nothing can be under it")
         if not name.strip() or name != name.strip() or not name.isprintable():
             raise ConfigError("a class needs a name that can be printed, without blanks around it")
-        if name.endswith(pass_through("", self.levels[level])):
-            raise ConfigError(f"{name}: such names stand for levels that a branch does not have; choose another")
         if (there := self.find(level, name)) is not None:
-            raise ConfigError(f"{' › '.join(self.path(there))} is there already")
+            raise ConfigError(f"{' › '.join(filter(None, self.path(there)))} is there already")
         return [*(self.path(parent) if parent >= 0 else []), name]
 
     def at(self, path: Sequence[str]) -> int:
         """The class at the end of a path. What is missing of it is added: the table may have lost it since."""
         parent = -1
         for level, name in enumerate(path[: len(self.levels)]):
+            if not name:  # the branch skips this level
+                parent = self._stand_ins.get(parent, parent)
+                continue
             found = self.find(level, name)
             parent = self._enter(Node(name, level, parent, new=True)) if found is None else found
         return parent

@@ -17,7 +17,7 @@ const logSoftmax = values => {
   return values.map(v => v - total);
 };
 
-/** The tree: names, parents and children of every level, fine first. */
+/** The tree: names, parents and children of every level, fine first. A class is null where it only stands in. */
 function treeOf(hierarchy) {
   const levels = hierarchy.levels, ancestors = [levels[0].classes.map((_, i) => i)];
   for (const level of levels.slice(0, -1)) ancestors.push(ancestors.at(-1).map(c => level.parents[c]));
@@ -26,8 +26,28 @@ function treeOf(hierarchy) {
     classes: levels.map(level => level.classes),
     parents: levels.slice(0, -1).map(level => level.parents),
     ancestors, // per level, the class above each finest class
+    ends: endings(levels), // per level, at which classes a branch ends early, and what stands in for them further down
+    real: lastReal(levels), // per level, [level, number] of each class, or of the class that it stands in for
     depth: levels.length,
   };
+}
+
+function endings(levels) {
+  const found = [levels[0].classes.map(name => name === null)];
+  for (let k = 1; k < levels.length; k++) {
+    const ends = levels[k].classes.map(() => true), below = levels[k - 1];
+    below.parents.forEach((parent, j) => { if (below.classes[j] !== null || !found[k - 1][j]) ends[parent] = false; });
+    found.push(ends);
+  }
+  return found;
+}
+
+function lastReal(levels) {
+  const found = levels.map(() => []);
+  for (let k = levels.length - 1; k >= 0; k--) {
+    found[k] = levels[k].classes.map((name, j) => (name === null ? found[k + 1][levels[k].parents[j]] : [k, j]));
+  }
+  return found;
 }
 
 // ---- calibration and restriction -------------------------------------------------------------------------------------
@@ -167,10 +187,18 @@ function unlikeText(levels) {
 
 // ---- all of it -----------------------------------------------------------------------------------------------------------
 
-function candidates(logP, names, among, most) {
-  return among.sort((i, j) => logP[j] - logP[i] || i - j).slice(0, most)
-    .map(i => ({ label: names[i], probability: Math.exp(logP[i]) }));
+/** A class of a level; for one that stands in, the class that it stands in for, with its level. */
+function candidate(logP, tree, k, i) {
+  const [level, own] = tree.real[k][i];
+  return { label: tree.classes[level][own], probability: Math.exp(logP[i]), ...(level === k ? {} : { level: tree.names[level] }) };
 }
+
+function candidates(logP, tree, k, among, most) {
+  return among.sort((i, j) => logP[j] - logP[i] || i - j).slice(0, most).map(i => candidate(logP, tree, k, i));
+}
+
+/** A class for people: where a species was asked and the branch ends further up, "Gaviidae (family)". */
+const candidateText = one => (one.level ? `${one.label} (${one.level})` : one.label);
 
 /**
  * What `lht predict --format json` says about a sample.
@@ -190,27 +218,29 @@ function answered(file, outputs, about, tree, { threshold = 0, promise = null, a
   const far = about.novelty ? asFar(raw, outputs[tree.depth][0], about.novelty) : null;
   const levels = [], beside = [], below = [];
   for (let k = tree.depth - 1; k >= 0; k--) {
-    const names = tree.classes[k], logP = logProbs[k], own = { label: names[chosen[k]], probability: Math.exp(logP[chosen[k]]) };
+    const names = tree.classes[k], logP = logProbs[k], own = candidate(logP, tree, k, chosen[k]);
     const others = names.map((_, i) => i).filter(i => i !== chosen[k]);
     levels.push({
-      level: tree.names[k], ...own, candidates: [own, ...candidates(logP, names, [...others], top - 1)],
-      as_far: far ? far[k] : null, unlike: far !== null && far[k] < about.novelty.alarms,
+      level: tree.names[k], label: names[chosen[k]], probability: own.probability,
+      candidates: [own, ...candidates(logP, tree, k, [...others], top - 1)],
+      as_far: far ? far[k] : null, unlike: far !== null && far[k] < about.novelty.alarms, ends: tree.ends[k][chosen[k]],
     });
-    beside.push(candidates(logP, names, others, RUNNERS_UP));
+    beside.push(candidates(logP, tree, k, others, RUNNERS_UP));
     const children = k ? tree.classes[k - 1].map((_, i) => i).filter(i => tree.parents[k - 1][i] === chosen[k]) : [];
-    below.push(k ? candidates(logProbs[k - 1], tree.classes[k - 1], children, RUNNERS_UP) : []);
+    below.push(k ? candidates(logProbs[k - 1], tree, k - 1, children, RUNNERS_UP) : []);
   }
   let at = levels.length - 1;
   while (at >= 0 && !(levels[at].probability >= threshold && !(promise && levels[at].unlike))) at--;
-  const here = at < 0 ? null : levels[at], path = levels.slice(0, at + 1), finest = at === levels.length - 1;
+  const here = at < 0 ? null : levels[at], path = levels.slice(0, at + 1).filter(one => one.label !== null), last = path.at(-1);
+  const finest = at === levels.length - 1 || (here !== null && here.ends);
   return {
     file,
     answer: {
-      label: here && here.label, level: here && here.level, probability: here && here.probability,
+      label: here && last.label, level: here && last.level, probability: here && last.probability,
       path: path.map(one => one.label), path_probabilities: path.map(one => one.probability),
       rule: about.rule, promise, threshold, undecided: finest ? null : levels[at + 1].level,
       runners_up: here ? (finest ? beside[at] : below[at]) : [levels[0].candidates[0], ...beside[0]].slice(0, RUNNERS_UP),
-      unlike: unlikeText(levels),
+      unlike: unlikeText(levels), ends: here !== null && here.ends,
     },
     levels, consistent: true, calibrated: about.calibrated, restricted: allowed !== null,
   };
@@ -233,19 +263,21 @@ function cell(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
+const ragged = tree => tree.classes.some(names => names.includes(null));
+
 /** Answers as CSV, with the columns of `lht predict --format csv`. */
 function csvOf(found, tree) {
   if (!found.length) return "";
   const names = [...tree.names].reverse(), rolled = found.some(one => one.answer.promise !== null), far = found[0].levels[0].as_far !== null;
   const rows = [[
     "file", ...(rolled ? ["answer", "answer_level", "answer_probability"] : []), ...names.flatMap(name => [name, `${name}_probability`]),
-    "consistent", ...(far ? [...names.map(name => `${name}_as_far`), "unlike"] : []),
+    ...(ragged(tree) ? ["ends_at"] : []), "consistent", ...(far ? [...names.map(name => `${name}_as_far`), "unlike"] : []),
   ]];
   for (const { file, answer, levels, consistent } of found) {
     rows.push([
       file, ...(rolled ? [answer.label ?? "", answer.level ?? "", six(answer.probability)] : []),
-      ...levels.flatMap(level => [level.label, six(level.probability)]),
-      consistent, ...(far ? [...levels.map(level => six(level.as_far)), answer.unlike ?? ""] : []),
+      ...levels.flatMap(level => [level.label ?? "", six(level.probability)]),
+      ...(ragged(tree) ? [levels.at(-1).candidates[0].level ?? ""] : []), consistent, ...(far ? [...levels.map(level => six(level.as_far)), answer.unlike ?? ""] : []),
     ]);
   }
   return rows.map(row => `${row.map(cell).join(",")}\n`).join("");

@@ -133,16 +133,17 @@ function drawAnswer() {
   if (!item.outputs) return;
   const { answer, levels } = answerOf(item);
   $("label").textContent = answer.label ?? "Not sure enough";
-  $("level").textContent = answer.label ? `${answer.level} · ${percent(answer.probability)}` : `nothing reaches ${percent(answer.threshold)}`;
+  const ends = answer.ends ? " · its branch ends here" : "";
+  $("level").textContent = answer.label ? `${answer.level} · ${percent(answer.probability)}${ends}` : `nothing reaches ${percent(answer.threshold)}`;
   $("unlike").hidden = !answer.unlike;
   $("unlike").textContent = answer.unlike ? `Careful: ${answer.unlike}.` : "";
-  $("path").replaceChildren(...levels.map((level, i) => bar(
+  $("path").replaceChildren(...levels.filter(level => level.label !== null).map((level, i) => bar(
     made("span", {}, made("small", {}, level.level), level.label), level.probability, { class: i < answer.path.length ? "sure" : "unsure" },
   )));
   const others = answer.runners_up.filter(one => one.probability > 0);
   $("others-title").hidden = !others.length;
   $("others-title").textContent = answer.undecided && answer.label ? `Which ${answer.undecided}? It could be` : "It could also be";
-  $("others").replaceChildren(...others.map(one => bar(one.label, one.probability)));
+  $("others").replaceChildren(...others.map(one => bar(candidateText(one), one.probability)));
 }
 
 // ---- which part mattered: cover one patch after the other, and see what the answer loses -------------------------------
@@ -347,7 +348,7 @@ async function start() {
     $("threshold").value = 100 * value;
     if (promise?.startsWith("risk")) $("promise").value = state.about.promises.find(one => one.threshold === value)?.risk ?? "";
     $("promise-box").hidden = !state.about.promises.length;
-    for (const name of new Set(state.tree.classes.flat())) $("class-names").append(made("li", {}, name));
+    for (const name of new Set(state.tree.classes.flat().filter(name => name !== null))) $("class-names").append(made("li", {}, name));
     $("only").value = state.about.only.join("\n");
     $("exclude").value = state.about.exclude.join("\n");
     listen();

@@ -15,6 +15,7 @@ from torchlht.data.batches import SampleSet
 from torchlht.errors import ConfigError, DataError
 from torchlht.heads.prediction import decide
 from torchlht.hierarchy.tree import Hierarchy
+from torchlht.measure.metrics import only_real
 from torchlht.show.look import (
     Floats,
     Ints,
@@ -48,7 +49,8 @@ def confusion_matrix(
     size = network.hierarchy.sizes[level]
     counts = torch.zeros(size * size, dtype=torch.int64)
     for prediction, labels in ask(network, data, batch_size=batch_size, workers=workers):
-        said, true = decide(prediction, network.hierarchy, rule).chosen()[:, level], labels[:, level]
+        said = decide(prediction, network.hierarchy, rule).chosen()[:, level]
+        true = only_real(labels, network.hierarchy)[:, level]
         known = true >= 0
         counts += torch.bincount((true * size + said)[known].cpu(), minlength=size * size)
     return np.asarray(counts.reshape(size, size).numpy())

@@ -291,7 +291,7 @@ def overlay_figure(
             for axes, k in zip(line[1:], tree.top_down, strict=True):
                 axes.imshow(washed(pictures[i], maps[k][i]))
                 label = int(found.classes[i, k])
-                _under(axes, tree.classes[k][label], f"{found.probabilities[i, k]:.0%}", _verdict(labels, i, k, label))
+                _under(axes, tree.text(k, label), f"{found.probabilities[i, k]:.0%}", _verdict(labels, i, k, label))
         for axes, name in zip(grid[0], ["picture", *(tree.levels[k] for k in tree.top_down)], strict=True):
             axes.set_title(name)
         if through == "T":
@@ -318,7 +318,7 @@ def _truth(model: Model, labels: Tensor | None, i: int) -> tuple[str, str, str]:
     for k in range(len(tree)) if labels is not None else ():
         assert labels is not None
         if (label := int(labels[i, k])) >= 0:
-            return tree.classes[k][label], "", theme().ink
+            return tree.text(k, label), "", theme().ink
     return "", "", theme().ink
 
 

@@ -113,13 +113,13 @@ def transition_panels(
     symbol = f"T{superscript(level + 2)}"
     for i in images:
         label = int(data.labels[i, level]) if data.labels.shape[1] > level else -1
-        of = f", {plain(tree.classes[level][label])}" if label >= 0 else ""
+        of = f", {plain(tree.text(level, label))}" if label >= 0 else ""
         found[f"{symbol} of one sample: number {i}{of}"] = mean_transition(network, data, level, samples=[i], workers=workers)
     for label in classes:
         inside = members(data, level, label)
         if not inside:
-            raise DataError(f"no samples of {tree.levels[level]} {tree.classes[level][label]!r} to average over")
-        title = f"{symbol}, mean over {len(inside):,} samples of {plain(tree.classes[level][label])}"
+            raise DataError(f"no samples of {tree.levels[level]} {tree.text(level, label)!r} to average over")
+        title = f"{symbol}, mean over {len(inside):,} samples of {plain(tree.text(level, label))}"
         found[title] = mean_transition(network, data, level, samples=inside, workers=workers)
     if whole:
         found[f"{symbol}, mean over all {len(data):,} samples"] = mean_transition(network, data, level, workers=workers)

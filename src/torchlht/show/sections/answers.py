@@ -73,7 +73,7 @@ def confusion_counts(seen: Seen, level: int) -> Ints:
 def classes_section(subject: Subject) -> Content | str:
     """The classes that are recognised worst, and best."""
     ours, finest = subject.ours, subject.tree.levels[0]
-    rows = class_rows(ours.labels[:, 0], ours.chosen[:, 0], ours.tree)
+    rows = class_rows(ours.real[:, 0], ours.chosen[:, 0], ours.tree)
     if not rows:
         return f"No sample has a label of {finest}."
     hardest = rows[:HARDEST]
@@ -90,7 +90,7 @@ def classes_section(subject: Subject) -> Content | str:
 def _class_table(subject: Subject, rows: list[ClassRow]) -> Table:
     tree, parent = subject.tree, len(subject.tree) > 1
     beside = {
-        one.name: {row.label: row.recall for row in class_rows(one.labels[:, 0], one.chosen[:, 0], one.tree)}
+        one.name: {row.label: row.recall for row in class_rows(one.real[:, 0], one.chosen[:, 0], one.tree)}
         for one in subject.alike()[1:2]
     }
     head = [*tree.levels[: 1 + parent], "taken most often for", "relation", "recall, %"]
@@ -255,9 +255,9 @@ def _unpromised(ours: Seen, refused: list[float]) -> list[str]:
         return []
     curve = ours.model.calibration.risks[ours.model.rule]
     lowest = curve.lowest_risk()
-    least = "nothing can" if lowest is None else f"{100 * lowest:.2g} % is the least that can"
+    least = "nothing can be promised" if lowest is None else f"{100 * lowest:.2g} % is the least that can be promised"
     shares = listed([f"{100 * risk:g}" for risk in refused])
-    return [f"At most {shares} % wrong answers cannot be promised from {curve.samples:,} validation samples; {least} be."]
+    return [f"The promise of at most {shares} % wrong answers: from {curve.samples:,} validation samples {least}."]
 
 
 def _curve_alt(points: list[Point]) -> str:

@@ -124,7 +124,7 @@ PARTS = {"test": "test ", "val": "validation ", "train": "training ", "all": ""}
 
 def name_of(tree: Hierarchy, level: int, label: int) -> str:
     """A class name for people."""
-    return plain(tree.classes[level][label])
+    return plain(tree.text(level, label))
 
 
 def samples_text(seen: Seen) -> str:

@@ -52,7 +52,7 @@ function pathOf(node) {
 }
 
 const nameOf = (node) => (node < 0 ? "–" : tree.names[node]);
-const pathText = (node) => (node < 0 ? "no label" : pathOf(node).map(nameOf).join(" › "));
+const pathText = (node) => (node < 0 ? "no label" : pathOf(node).map(nameOf).filter(Boolean).join(" › "));
 const levelOf = (node) => about.levels[tree.levels[node]];
 
 /** How a class ranks among equal matches: by what the model thinks of this picture, then by how often it is a label. */
@@ -189,7 +189,7 @@ function showExamples() {
 }
 
 function showHistory() {
-  const lines = detail.history.map((one) => make("li", { class: one.counts ? "" : "undone" }, `${one.by || "somebody"}, ${one.at.slice(0, 16).replace("T", " ")}: ${one.path.join(" › ")} ${WORDS[one.what] || ""}`));
+  const lines = detail.history.map((one) => make("li", { class: one.counts ? "" : "undone" }, `${one.by || "somebody"}, ${one.at.slice(0, 16).replace("T", " ")}: ${one.path.filter(Boolean).join(" › ")} ${WORDS[one.what] || ""}`));
   if (detail.given >= 0) lines.unshift(make("li", {}, `the data: ${pathText(detail.given)}`));
   at("history").replaceChildren(lines.length ? make("h3", {}, "what was said") : "", make("ul", {}, ...lines));
 }
@@ -312,7 +312,7 @@ function taken(said) {
 function conflict(body, theirs, was) {
   at("both").replaceChildren(...theirs.slice(0, 5).map((one) => {
     const last = one.history.filter((each) => each.counts).at(-1);
-    return make("p", {}, `${one.key}: ${last ? `${last.by || "somebody"} says ${last.path.join(" › ")} ${WORDS[last.what] || ""}` : "was undone"}; you say ${body.node === null ? "" : pathText(body.node)} ${WORDS[body.what] || ""}`);
+    return make("p", {}, `${one.key}: ${last ? `${last.by || "somebody"} says ${last.path.filter(Boolean).join(" › ")} ${WORDS[last.what] || ""}` : "was undone"}; you say ${body.node === null ? "" : pathText(body.node)} ${WORDS[body.what] || ""}`);
   }));
   const dialog = at("conflict");
   dialog.addEventListener("close", () => guard(async () => {
