@@ -52,14 +52,17 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "ignore_pattern": "made_up",
     "write_computation_times": False,
+    "within_subsection_order": "FileNameSortKey",
 }
 
 html_theme = "furo"
 html_title = f"torchlht {release}"
 html_show_sourcelink = False
 html_copy_source = False
+html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import csv
+import functools
 import statistics
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 LEVELS = ("order", "family", "species")
+Row = dict[str, str]
+
+
+@functools.cache
+def rows_of(file: str) -> list[Row]:
+    """The rows of a result file, or of several: `semi-today.csv + semi-r90.csv`."""
+    return [
+        row for one in file.split(" + ") for row in csv.DictReader((RESULTS / one).read_text(encoding="utf-8").splitlines())
+    ]
 
 
 def accuracies(file: str, method: str, mask: float, level: str) -> list[float]:
     """Accuracies in percent, one per seed, of a results.csv as `lht compare` writes it."""
-    with (RESULTS / file).open(encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["method"] == method and float(row["mask"]) == mask]
+    rows = [row for row in rows_of(file) if row["method"] == method and float(row["mask"]) == mask]
     found = [100 * float(row["accuracy"]) for row in rows if row["level"] == level]
     if not found:
         raise ValueError(f"{file} has no {level} of {method} at mask {mask}")
@@ -45,4 +54,19 @@ def table(file: str, methods: list[str], mask: float, levels: tuple[str, ...] = 
         name, _, said = (word.strip() for word in one.partition("="))
         figures = [spread(accuracies(file, name, mask, level)) for level in levels]
         lines.append(f"| {said or f'`{name}`'} | " + " | ".join(figures) + " |")
+    return lines
+
+
+def everything() -> list[str]:
+    """A table in Markdown of each accuracy in each result file that has a row per method, mask, seed and level."""
+    lines = ["| file | method | hidden | level | accuracy | seeds |", "|---" * 6 + "|"]
+    for path in sorted(RESULTS.glob("*.csv")):
+        found: dict[tuple[str, str, str], list[float]] = {}
+        for row in rows_of(path.name):
+            if {"method", "mask", "level", "accuracy"} <= row.keys():
+                found.setdefault((row["method"], f"{float(row['mask']):.0%}", row["level"]), []).append(
+                    100 * float(row["accuracy"])
+                )
+        link = f"[{path.stem}](../benchmarks/results/{path.name})"
+        lines += [f"| {link} | {' | '.join(key)} | {spread(values)} | {len(values)} |" for key, values in found.items()]
     return lines

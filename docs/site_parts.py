@@ -3,6 +3,7 @@
 {command-options}            every command, from its own options
 {method-options}             every method, from its own keywords
 {results} FILE               a table of accuracies: `:mask:`, `:methods:`, `:levels:`
+{all-results}                every accuracy of every result file that `lht compare` wrote
 {result}`FILE METHOD MASK LEVEL`                one accuracy, mean ± standard deviation over seeds
 {lead}`FILE METHOD OTHER MASK LEVEL`            a difference of two means
 """
@@ -17,7 +18,7 @@ from typing import Any, get_args
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
-from figures import LEVELS, lead, result, table
+from figures import LEVELS, everything, lead, result, table
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
@@ -50,6 +51,14 @@ class Results(SphinxDirective):
         methods = [one.strip() for one in self.options["methods"].split(",")]
         levels = tuple(one.strip() for one in self.options["levels"].split(",")) if "levels" in self.options else LEVELS
         return parsed(self, table(self.arguments[0], methods, self.options["mask"], levels))
+
+
+class AllResults(SphinxDirective):
+    """Every accuracy in the result files."""
+
+    def run(self) -> list[nodes.Node]:
+        """The table, read as Markdown."""
+        return parsed(self, everything())
 
 
 def parsed(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
@@ -138,10 +147,13 @@ def copy_pictures(app: Sphinx, fault: Exception | None) -> None:
 
 
 def make_accessible(app: Sphinx, fault: Exception | None) -> None:
-    """Headings say their level, and what scrolls can be reached by keyboard: the theme leaves both out."""
+    """Headings say their level, pictures of the gallery where they lead, and what scrolls can be reached by keyboard."""
     if fault is None and app.builder.name == "html":
         for page in Path(app.outdir).rglob("*.html"):
             text = page.read_text(encoding="utf-8").replace('role="heading">', 'role="heading" aria-level="2">')
+            text = re.sub(
+                r'(<a class="reference internal" href="plot_[^"]*")(?=><span class="doc">([^<]*))', r'\1 aria-label="\2"', text
+            )
             page.write_text(re.sub(r"<pre(?=[ >])(?![^>]*tabindex)", '<pre tabindex="0"', text), encoding="utf-8")
 
 
@@ -150,6 +162,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("result", Result())
     app.add_role("lead", Result())
     app.add_directive("results", Results)
+    app.add_directive("all-results", AllResults)
     app.add_directive("command-options", CommandOptions)
     app.add_directive("method-options", MethodOptions)
     app.connect("build-finished", copy_pictures)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from torchlht import Hierarchy
@@ -15,6 +17,7 @@ from torchlht.errors import ConfigError, DataError, HierarchyError
 from torchlht.hierarchy.comparing import differences, graft
 from torchlht.learn.growing import find_tree, names_help, rand_index, same_word, silhouette
 from torchlht.learn.mending import moved, propose
+from torchlht.learn.splitting import APART, heaps, nearer, two_means
 
 FAMILIES = {"Gulls": 4, "Auks": 3, "Owls": 4}
 TREE = Hierarchy.from_paths(
@@ -51,6 +54,8 @@ def test_families_are_found_from_looks_with_and_without_names(plain: bool) -> No
     assert found.tree.levels == ("species", "group")
     assert found.stable[0] > 0.8
     assert found.chance[0] == pytest.approx(0.273, abs=1e-3)
+    assert found.right[0] >= found.right[1] > 0.5
+    assert found.right[0] == pytest.approx(1 - (1 - found.right[1]) * (1 - found.inside[0]))
     if not plain:
         assert set(found.tree.classes[1]) == {"Gull group", "Auk group", "Owl group"}
 
@@ -101,6 +106,72 @@ def test_moved_species_are_proposed_first_and_put_back() -> None:
         propose(birds(), Hierarchy.from_paths([("x", "y"), ("x", "z")], ("family", "species")))
 
 
+def remarks_of(kind: str, samples: Samples, tree: Hierarchy) -> list[tuple[str, str]]:
+    return [(r.level, r.label) for r in propose(samples, tree) if r.kind == kind]
+
+
+def test_a_class_of_two_kinds_is_proposed_and_no_other() -> None:
+    whole = birds(each=30)
+    both = np.where(whole.labels[:, 0] == TREE.index(0, "C Gull"), TREE.index(0, "A Auk"), whole.labels[:, 0])
+    mixed = dataclasses.replace(whole, labels=np.stack([both, TREE.parents[0][both]], 1))
+    assert remarks_of("split", mixed, TREE) == [("species", "A Auk")]
+    reason = next(r.reason for r in propose(mixed, TREE) if r.kind == "split")
+    assert "30 and 30 of its samples lie in two heaps" in reason
+    assert remarks_of("split", whole, TREE) == []
+    assert remarks_of("split", birds(), TREE) == []  # too few samples to tell
+
+
+def test_parents_of_two_kinds_are_proposed_and_no_other() -> None:
+    many = Hierarchy.from_paths([(f"F{i}", f"s{i}{j}") for i in range(6) for j in range(4)], ("family", "species"))
+    lumped = Hierarchy.from_paths([(f"F{max(i, 1)}", f"s{i}{j}") for i in range(6) for j in range(4)], ("family", "species"))
+    generator = np.random.default_rng(1)
+    means = (generator.normal(size=(6, 16)) * 2)[many.parents[0]] + generator.normal(size=(24, 16)) * 0.5
+    fine = np.repeat(np.arange(24), 10)
+    x = (means[fine] + generator.normal(size=(240, 16)) * 0.4).astype(np.float32)
+    labels = np.stack([fine, many.parents[0][fine]], 1)
+    samples = Samples("made", many, tuple(map(str, range(240))), labels, np.full(240, "train"), features=x)
+    assert remarks_of("split", samples, many) == []
+    assert remarks_of("split", samples, lumped) == [("family", "F1")]
+    reason = next(r.reason for r in propose(samples, lumped) if r.kind == "split")
+    assert reason.endswith("s00, s01, s02, s03 | s10, s11, s12, s13")
+    blank = dataclasses.replace(samples, features=generator.normal(size=(240, 16)).astype(np.float32))
+    assert remarks_of("split", blank, lumped) == []  # a tree that has nothing to do with looks
+
+
+@pytest.mark.parametrize("shape", ["normal", "even", "long", "heavy tails"])
+@pytest.mark.parametrize("n", [20, 60])
+def test_one_heap_is_not_taken_for_two(shape: str, n: int) -> None:
+    generator = np.random.default_rng(2)
+    for _ in range(20):
+        z = {
+            "normal": generator.normal(size=(n, 40)),
+            "even": generator.random((n, 40)),
+            "long": generator.normal(size=(n, 40)) * np.r_[3, np.ones(39)],
+            "heavy tails": generator.standard_t(3, size=(n, 40)),
+        }[shape]
+        assert heaps(z)[0] < APART
+
+
+def test_two_heaps_are_told_apart() -> None:
+    generator = np.random.default_rng(2)
+    for n in (20, 60):
+        truth = generator.permutation(n) < n // 3
+        apart, side = heaps(generator.normal(size=(n, 40)) + 12 * np.outer(truth, np.eye(40)[0]))
+        assert apart > 2 * APART
+        assert (side == truth).all() or (side != truth).all()
+
+
+def test_two_means_are_those_of_scikit_learn() -> None:
+    generator = np.random.default_rng(3)
+    z = generator.normal(size=(40, 3)) + np.outer(np.arange(40) % 2, [6, 0, 0])
+    reference = KMeans(2, n_init=5, random_state=0).fit(z).cluster_centers_
+    means = two_means(z)
+    assert np.allclose(means[np.argsort(means[:, 0])], reference[np.argsort(reference[:, 0])])
+    assert (nearer(z, means) == nearer(z, means)[1]).sum() == 20
+    same = two_means(np.ones((5, 2)))
+    assert np.allclose(same, 1)
+
+
 def test_differences_and_grafting() -> None:
     other = Hierarchy.from_paths(
         [("Gulls", "A Gull"), ("Owls", "B Gull"), ("Terns", "Sandwich Tern"), ("Owls", "E Owl")], ("family", "species")
@@ -123,6 +194,7 @@ def test_the_four_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     assert "names helped" in said
     assert "would by chance" in said
+    assert "species: " in said
     assert Hierarchy.read(tmp_path / "found.json").sizes == (11, 3)
     main(["hierarchy", "repair", str(tree), str(data)])
     assert "misplaced · B Gull" in capsys.readouterr().out

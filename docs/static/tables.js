@@ -1,0 +1,76 @@
+// Tables of eight rows or more can be sorted and filtered. Nothing is asked of the network: it works from file://.
+"use strict";
+
+const LEAST = 8; // rows a table needs
+const MOST = 80; // choices a menu may hold
+
+const element = (name, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+};
+const said = (row, column) => row.cells[column]?.textContent.trim() ?? "";
+const figure = (text) => {
+  const found = text.replace(/,(?=\d{3})/g, "").replace("−", "-").match(/^[^\d\w]*?(-?\d+(\.\d+)?)/);
+  return found ? Number(found[1]) : NaN;
+};
+
+// Figures by size and words by the alphabet; what is blank comes last.
+function compare(a, b, sign) {
+  if (!a || !b) return (a ? 0 : 1) - (b ? 0 : 1);
+  const [x, y] = [figure(a), figure(b)];
+  return sign * (Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y);
+}
+
+function sortable(head, body) {
+  [...head.cells].forEach((cell, column) => {
+    const button = element("button", { type: "button", className: "sort", title: "sort by this column" }, ...cell.childNodes);
+    cell.append(button);
+    button.addEventListener("click", () => {
+      const sign = cell.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      for (const other of head.cells) other.removeAttribute("aria-sort");
+      cell.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      body.append(...[...body.rows].sort((a, b) => compare(said(a, column), said(b, column), sign)));
+    });
+  });
+}
+
+// A menu for each column whose words repeat: methods, masks, levels.
+function menus(head, rows) {
+  return [...head.cells].flatMap((cell, column) => {
+    const values = [...new Set(rows.map((row) => said(row, column)))].sort((a, b) => compare(a, b, 1));
+    const repeats = values.length > 1 && values.length <= MOST && values.length <= rows.length / 2;
+    if (!repeats || values.some((value) => value.includes("±"))) return [];
+    const title = cell.textContent.trim() || "first column";
+    const menu = element("select", {}, element("option", { value: "", textContent: "all" }), ...values.filter(Boolean).map((value) => new Option(value, value)));
+    menu.dataset.column = column;
+    return [element("label", {}, `${title} `, menu)];
+  });
+}
+
+function filtered(table) {
+  const [head, body] = [table.tHead?.rows[0], table.tBodies[0]];
+  if (!head || !body || body.rows.length < LEAST) return;
+  const rows = [...body.rows];
+  const words = element("input", { type: "search", size: 12 });
+  const count = element("output", { textContent: `${rows.length} rows` });
+  const choices = menus(head, rows);
+  const form = element("form", { className: "filters" }, ...choices, element("label", {}, "containing ", words), count);
+  const show = () => {
+    const wanted = words.value.toLowerCase().split(/\s+/);
+    for (const row of rows) {
+      const chosen = choices.every((label) => !label.lastChild.value || said(row, label.lastChild.dataset.column) === label.lastChild.value);
+      row.hidden = !(chosen && wanted.every((word) => row.textContent.toLowerCase().includes(word)));
+    }
+    count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
+  };
+  form.addEventListener("input", show);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  (table.closest(".table-wrapper") ?? table).before(form);
+  sortable(head, body);
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  for (const cell of document.querySelectorAll("article table.docutils td")) cell.classList.toggle("number", /^[\d(+−-].{0,18}$/.test(cell.textContent.trim()));
+  document.querySelectorAll("article table.docutils").forEach(filtered);
+});
