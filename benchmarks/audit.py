@@ -1,6 +1,7 @@
 """Wrong labels planted among real ones: how well `lht audit` and cleanlab find them. See audit.md.
 
 python benchmarks/audit.py labels birds.npz --draws 0 1 2 3 4 --out benchmarks/results/audit-labels.csv
+python benchmarks/audit.py bound birds.npz --draws 100 101 102
 python benchmarks/audit.py tree birds.npz
 python benchmarks/audit.py train birds.npz --draws 0 1 2
 """
@@ -21,9 +22,9 @@ from torchlht import Mask, Samples, read_data
 from torchlht.lab.perturbing import Perturbation
 from torchlht.learn.alone import Alone
 from torchlht.learn.audit.auditing import list_labels
-from torchlht.learn.audit.discriminant import choose_parts, form_opinions, learn
+from torchlht.learn.audit.discriminant import Opinions, choose_parts, form_opinions, learn
 from torchlht.learn.audit.placing import misplaced
-from torchlht.learn.audit.wrong import class_log_probs, count_wrong, find_doubts
+from torchlht.learn.audit.wrong import Doubts, class_log_probs, count_wrong, find_doubts
 
 
 def plant(samples: Samples, share: float, seed: int) -> tuple[Samples, np.ndarray]:
@@ -90,6 +91,15 @@ def of_known(samples: Samples, probs: list[np.ndarray]) -> list[tuple[np.ndarray
     return [(samples.labels[known[k], k], probs[k][known[k]] / probs[k][known[k]].sum(1, keepdims=True)) for k in (0, 1)]
 
 
+def said_by(opinions: Opinions, doubts: Doubts) -> list[np.ndarray]:
+    """The audit's own probabilities of species and of families."""
+    sharp, tree = torch.tensor(doubts.slips.sharpness), opinions.tree
+    fine = np.zeros((len(opinions.x), tree.sizes[0]))
+    for at, scores in opinions.chunks():
+        fine[at] = class_log_probs(scores, tree, sharp).exp().numpy()
+    return [fine, fine @ tree.matrix(0).T]
+
+
 def cleanlab_scores(samples: Samples, levels: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
     """Each of cleanlab's scores, by species where it is known and by family elsewhere; low is suspicious."""
     from cleanlab.rank import get_label_quality_scores
@@ -134,12 +144,7 @@ def one_draw(whole: Samples, hidden: float, share: float, draw: int, rivals: boo
         planted, name = int(truth[:, count.level].sum()), whole.hierarchy.levels[count.level]
         for what, value in (("planted", planted), ("estimate", count.wrong), ("low", count.low), ("high", count.high)):
             rows.append((*where, "ours", f"{name} {what}", value))
-    sharp = torch.tensor(doubts.slips.sharpness)
-    said = [np.zeros((len(samples), size)) for size in whole.hierarchy.sizes[:2]]
-    for at, scores in opinions.chunks():
-        said[0][at] = class_log_probs(scores, whole.hierarchy, sharp).exp().numpy()
-    said[1] = said[0] @ whole.hierarchy.matrix(0).T
-    fed = {"the audit's opinions": of_known(samples, said)}
+    fed = {"the audit's opinions": of_known(samples, said_by(opinions, doubts))}
     if rivals:
         fed |= {"logistic regression": logistic(samples), "marginal": trained(samples, draw)}
     for name, probs in fed.items():
@@ -162,6 +167,30 @@ def labels_main(args: argparse.Namespace) -> None:
                     for row in one_draw(whole, hidden, share, draw, draw in args.rivals):
                         table.writerow((*row[:-1], f"{row[-1]:.4f}"))
                     file.flush()
+
+
+def bound_main(args: argparse.Namespace) -> None:
+    """How far ranking could get: by judges who learned from labels without faults, and from all species without faults."""
+    from sklearn.metrics import average_precision_score as precision
+
+    warnings.filterwarnings("ignore")
+    whole = read_data(args.data)
+    whole = whole.select(whole.index("train"))
+    for draw in args.draws:
+        for hidden in (0.0, 0.5, 0.9):
+            for share in (0.05, 0.1):
+                masked, _ = Mask(hidden, seed=draw).apply(whole)
+                samples, kind = plant(masked, share, draw)
+                found = []
+                for taught in (samples, masked, whole):
+                    opinions = form_opinions(taught, seed=draw)
+                    doubts = find_doubts(opinions, samples.labels)
+                    fed = of_known(samples, said_by(opinions, doubts))
+                    found.append(precision(kind > 0, doubts.deepest()))
+                    found.append(max(precision(kind > 0, -s) for s in cleanlab_scores(samples, fed).values()))
+                fed = trained(samples, draw)
+                found.append(max(precision(kind > 0, -s) for s in cleanlab_scores(samples, fed).values()))
+                print(draw, hidden, share, *(f"{value:.3f}" for value in found), flush=True)
 
 
 def tree_main(args: argparse.Namespace) -> None:
@@ -209,7 +238,7 @@ def train_main(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("labels", "tree", "train"))
+    parser.add_argument("what", choices=("labels", "bound", "tree", "train"))
     parser.add_argument("data")
     parser.add_argument("--draws", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument(
@@ -217,7 +246,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/audit-labels.csv"))
     args = parser.parse_args()
-    {"labels": labels_main, "tree": tree_main, "train": train_main}[args.what](args)
+    {"labels": labels_main, "bound": bound_main, "tree": tree_main, "train": train_main}[args.what](args)
 
 
 if __name__ == "__main__":
