@@ -110,7 +110,7 @@ class Tab:
 
     def queue(self, name: str) -> None:
         self.page.select_option("#queue", name)
-        self.page.wait_for_timeout(300)
+        self.until("document.body.getAttribute('aria-busy') === 'false'")
 
     def press(self, keys: str, saved: int | None = None) -> None:
         """Type letters, or press one key; wait until the page shows so many answers as saved."""
@@ -249,3 +249,42 @@ def test_a_second_server_on_the_same_data_says_so(data: Path, address: str, caps
         main(["label", str(data), "--no-browser"])
     assert stop.value.code == 2
     assert "another lht label is open on this data" in capsys.readouterr().err
+
+
+def test_no_key_answers_a_picture_that_is_not_on_the_screen_yet(data: Path, address: str, browser: Any) -> None:
+    tab = Tab(browser, address, "cat")
+    tab.queue("all")
+    held: list[Any] = []
+    tab.page.route("**/api/sample/*", lambda route: held.append(route))  # the server takes its time
+    tab.press("ArrowRight")
+    tab.until("document.body.getAttribute('aria-busy') === 'true'")
+    before = len(answers(data))
+    tab.press("raz")
+    tab.press("Enter")
+    tab.press("?")
+    assert "still to come" in tab.text("#message")
+    while not held:
+        tab.page.wait_for_timeout(10)
+    held.pop().continue_()
+    tab.until("document.getElementById('place').textContent === '2 of 80'")
+    assert len(answers(data)) == before
+    assert tab.faults == []
+
+
+def test_what_was_selected_and_answered_by_somebody_meanwhile_is_asked_about(data: Path, address: str, browser: Any) -> None:
+    one, two = (Tab(browser, address, person) for person in ("dan", "eva"))
+    for tab in (one, two):
+        tab.queue("all")
+    one.press("Control+g")
+    one.until("document.querySelectorAll('#cells li').length > 5")
+    one.press(" ")  # the first
+    one.until("document.querySelectorAll('#cells li.on').length === 1")
+    two.press("raz")
+    two.press("Enter")
+    two.until("document.getElementById('saved').textContent.startsWith('saved')")
+    one.until("document.getElementById('message').textContent.includes('some of those selected')")
+    one.press("ivg")
+    one.press("Enter")
+    one.until("document.getElementById('conflict').open")
+    assert "eva says Auks › Razorbill" in one.text("#both")
+    assert answers(data)[-1].by == "eva"

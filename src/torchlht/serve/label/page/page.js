@@ -20,7 +20,9 @@ const tree = { names: [], levels: [], parents: [], often: [], search: new Names(
 let about = {}; // what the server told at the start, and its progress since
 let list = []; // samples of the queue that were fetched
 let total = 0, here = 0; // samples in the queue; the one that is shown
-let detail = null; // everything about that one
+let detail = null; // everything about the one on the screen; answers are about this, at this version
+let sending = -1; // number of the sample whose answer is on its way
+let requests = 0, loading = false; // how often another queue or sample was asked for; whether the latest is still to come
 let found = [], chosen = 0; // classes that match the letters; the one that Enter takes
 let level = -1; // place in the suggested path that Enter takes; -1 for none
 let grid = false;
@@ -72,12 +74,25 @@ function queueAddress(start) {
   return `/api/queue?${more}`;
 }
 
+/** What the server answers, or nothing if something else was asked for meanwhile. Until then the page is busy. */
+async function latest(ask) {
+  const mine = ++requests;
+  document.body.setAttribute("aria-busy", loading = true);
+  try {
+    const said = await ask();
+    return mine === requests ? said : undefined;
+  } finally {
+    if (mine === requests) document.body.setAttribute("aria-busy", loading = false);
+  }
+}
+
 async function readQueue() {
   const name = at("queue").value, takes = about.queues.find((one) => one.name === name).takes;
   at("wanted").hidden = !takes;
   at("wanted").placeholder = takes === "node" ? "letters of a class" : "part of a name or folder";
   if (takes && !at("wanted").value) { list = []; total = 0; return show(); }
-  const said = await get(queueAddress(0));
+  const said = await latest(() => get(queueAddress(0)));
+  if (!said) return;
   [list, total, here, cursor] = [said.samples, said.total, 0, 0];
   marked.clear();
   await show();
@@ -112,8 +127,10 @@ async function show() {
   at("view").textContent = grid ? "single" : "grid";
   clear();
   if (grid) return showGrid();
-  if (!list.length) { detail = null; at("place").textContent = "nothing in this queue"; return showEmpty(); }
-  detail = await get(`/api/sample/${list[here].i}`);
+  if (!list.length) { await latest(async () => detail = null); at("place").textContent = "nothing in this queue"; return showEmpty(); }
+  const said = await latest(() => get(`/api/sample/${list[here].i}`));
+  if (!said || grid) return;
+  detail = said;
   list[here] = { ...list[here], ...detail };
   since = performance.now();
   showSingle();
@@ -276,13 +293,16 @@ function accept(what) {
 }
 
 function send(what, node) {
-  const samples = grid ? list.filter((one) => marked.has(one.i)) : list.slice(here, here + 1);
+  if (!grid && detail?.i === sending) return;
+  if (!grid && loading) return tell("the next one is still to come; then press it again"); // nobody has seen it
+  const samples = grid ? list.filter((one) => marked.has(one.i)) : detail ? [detail] : [];
   if (!samples.length) return tell("select some first");
   const seconds = Math.min((performance.now() - since) / 1000, 1e5);
   const body = { samples: samples.map((one) => [one.i, one.version]), what, node, by: at("person").value, shown: grid || !!detail?.suggested, seconds };
   at("saved").textContent = "saving…";
   at("search").value = "";
   const was = { grid, i: samples[0].i };
+  sending = grid ? -1 : was.i;
   busy = busy.then(() => guard(() => write(body, was)));
 }
 
@@ -292,9 +312,11 @@ async function write(body, was) {
     said = await post("/api/answer", body);
   } catch (refused) {
     at("saved").textContent = "not saved";
+    sending = -1;
     if (refused.status !== 409) throw refused;
     return conflict(body, refused.said.conflict, was);
   }
+  sending = -1;
   taken(said);
   if (body.node !== null) tree.often[body.node] = (tree.often[body.node] || 0) + body.samples.length;
   at("saved").textContent = `saved ${said.answers}`;
@@ -306,6 +328,7 @@ async function write(body, was) {
 function taken(said) {
   const now = new Map(said.samples.map((one) => [one.i, one]));
   list = list.map((one) => (now.has(one.i) ? { ...one, suggested: undefined, ...now.get(one.i) } : one));
+  if (detail && now.has(detail.i)) detail.version = now.get(detail.i).version;
   showProgress(said);
 }
 
@@ -434,9 +457,11 @@ async function follow() {
     showProgress(said);
     if (others) {
       const now = new Map(said.samples.map((one) => [one.i, one]));
-      const mine = !grid && list[here] && now.has(list[here].i); // an answer to what is on the screen must meet the conflict
-      list = list.map((one, k) => (now.has(one.i) && !(mine && k === here) ? { ...one, ...now.get(one.i) } : one));
-      if (mine && now.get(list[here].i).version !== list[here].version) tell("somebody else has answered this one meanwhile");
+      const selected = (i) => grid && marked.has(i); // answers to these, as to the one on the screen, must meet the conflict
+      list = list.map((one) => (now.has(one.i) && !selected(one.i) ? { ...one, ...now.get(one.i) } : one));
+      if (grid && said.samples.length) showGrid();
+      const theirs = grid ? said.samples.some((one) => marked.has(one.i)) : detail && now.has(detail.i) && now.get(detail.i).version !== detail.version;
+      if (theirs) tell(grid ? "somebody else has answered some of those selected meanwhile" : "somebody else has answered this one meanwhile");
     }
     const fresh = about.trainings.length !== model || about.learning.asked !== asked;
     if (fresh && !at("search").value && !marked.size) { // suggestions and queues follow
