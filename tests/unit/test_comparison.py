@@ -29,8 +29,9 @@ from torchlht.lab.comparison.contenders import (
     trial,
     write_account,
 )
+from torchlht.lab.comparison.drawing import draw_accuracy
 from torchlht.lab.comparison.grid import cells, judge, tuning_cells
-from torchlht.lab.comparison.results import document, draw_accuracy, mean_std, read_results, verdicts, write_results
+from torchlht.lab.comparison.results import document, mean_std, read_results, verdicts, write_results
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import preset
 from torchlht.measure.verdict import interval, tell_apart

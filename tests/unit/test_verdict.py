@@ -14,7 +14,8 @@ from scipy import stats
 
 from torchlht.errors import RunError
 from torchlht.lab.comparison.contenders import run_name
-from torchlht.lab.comparison.results import Comparison, document, draw_accuracy, verdicts, write_results
+from torchlht.lab.comparison.drawing import draw_accuracy
+from torchlht.lab.comparison.results import Comparison, document, verdicts, write_results
 from torchlht.measure.metrics import REGISTER
 from torchlht.measure.outcomes import FILE, Outcomes, Recorder
 from torchlht.measure.verdict import half_widths, interval, tell_apart, widest

@@ -15,6 +15,7 @@ from torchlht.heads.declared import check_method
 from torchlht.learn.options import HERE, BackboneArgs, MethodArgs, RunArgs, TrainArgs, preset, with_old_options
 
 MOST_SEEDS = 1000
+USUAL_METHODS = "flat,multihead,marginal,lht"
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ def check_methods(words: str) -> None:
 class CompareArgs(RunArgs, ManyArgs):
     """Compare methods on the same data, masks and seeds."""
 
-    methods: Annotated[str, Door(check_methods)] = "flat,multihead,marginal,lht"
-    """Methods, separated by commas: names, patterns such as lht*, `all`, or a name with options, lht:gamma=1:semi=both."""
+    methods: Annotated[str, Door(check_methods)] | None = None
+    """Methods, separated by commas: names, patterns such as lht*, `all`, or a name with options, lht:gamma=1:semi=both. By
+    default flat,multihead,marginal,lht; of several labels per sample flat,c-hmcnn,lht."""
     mask: str = "0,0.5,0.9"
     """Shares of hidden fine labels, separated by commas."""
     seeds: int | str = 3
@@ -111,7 +113,7 @@ class CompareArgs(RunArgs, ManyArgs):
 
     def method_list(self) -> list[str]:
         """`methods` as a list."""
-        return [name.strip() for name in self.methods.split(",")]
+        return [name.strip() for name in (self.methods or USUAL_METHODS).split(",")]
 
     def seed_list(self) -> list[int]:
         """`seeds` as numbers, each once."""

@@ -9,6 +9,7 @@ Every random choice depends on the seed and the epoch alone.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,11 +39,11 @@ from torchlht.files import claimed
 from torchlht.heads.graphs.exclusive import create_network
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.smoother import Smoother
-from torchlht.hierarchy.graph import Graph
+from torchlht.hierarchy.graph import Graph, Labels
 from torchlht.learn.building import make_backbone
 from torchlht.learn.options import HERE, TrainArgs
 from torchlht.measure.evaluation import frozen_features
-from torchlht.measure.several import average_precision, fit_thresholds, measure, measure_leaves, measure_sure
+from torchlht.measure.several import average_precision, fit_thresholds, measure, measure_leaves, measure_sure, samplewise
 from torchlht.vocabulary import Augment
 
 Ints = NDArray[np.int64]
@@ -58,6 +59,7 @@ BATCH, LEAF_BATCH = 64, 128
 MOST, PATIENCE = 60, 6  # epochs to try at most, and without a better one
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the smoother
 SECONDS = 30.0  # between checkpoints
+TEST_SEED = "test_seed"  # in config.yaml
 
 
 @dataclass(frozen=True)
@@ -102,22 +104,21 @@ def train_several(args: TrainArgs) -> Path:
 
 def _train_there(args: TrainArgs, own: GraphArgs, run: Run) -> Path:
     refuse_others(args, run)
-    data = prepare(args, Graph.read(run.path) if (run.path / GRAPH).is_file() else None)
-    torch.manual_seed(args.seed)
-    sight = Sight(*make_backbone(args, data))
-    if data.images and args.pooling == "both":
-        sight.backbone.add_peaks()
+    begun = run.config.is_file()
+    seed_of_test = test_seed(run.path, args) if begun else 0
+    data = prepare(args, Graph.read(run.path) if begun else None, seed_of_test)
+    sight = sight_of(args, data)
     learns = data.images is not None and not args.freeze
-    said = f"{sight.backbone.name}, {'trained' if learns else 'frozen'} · " if data.images else ""
-    console.note(f"data    {data.describe()}\nmethod  {said}{own.method}\nrun     {run.path}", quiet=args.quiet)
+    seen = f"{sight.backbone.name}, {'trained' if learns else 'frozen'} · " if data.images else ""
+    console.note(f"data    {data.describe()}\nmethod  {seen}{own.method}\nrun     {run.path}", quiet=args.quiet)
     if data.images and args.freeze:
         data = with_features(args, data, sight)
     if learns and own.shortcut:
         raise ConfigError("`shortcut` is fitted to features that do not change; add `freeze`, or leave it out")
     own = dataclasses.replace(own, shortcut=0.0) if learns else own
     started = time.monotonic()
-    extra: dict[str, Any] = {"train": dataclasses.replace(args, out=run.path, resume=None).to_dict()}
-    if not run.config.is_file():
+    extra: dict[str, Any] = {"train": dataclasses.replace(args, out=run.path, resume=None).to_dict(), TEST_SEED: seed_of_test}
+    if not begun:
         begin(data, own, data.index("train"), args.seed, sight).save(run.path, extra)
     chosen = choose_on_validation(args, own, data) if args.epochs is None and not learns and not data.exclusive else None
     rows = data.index("train") if chosen is None else data.index("train", "val")
@@ -135,13 +136,35 @@ def _train_there(args: TrainArgs, own: GraphArgs, run: Run) -> Path:
     rule = "best on validation samples, then trained on all" if chosen else "last"
     selection: dict[str, Any] = {"rule": rule, "epoch": epochs, "epochs": epochs}
     metrics: dict[str, Any] = {"selection": selection, "train_seconds": time.monotonic() - started}
+    steps = math.ceil(len(rows) / batch_size(args, model))
+    metrics["seconds_per_step"] = sum(row.get("seconds", 0.0) for row in history) / len(history) / steps
+    metrics["parameters"] = sum(one.numel() for one in model.network.parameters())
     if chosen:
         metrics["validation"] = {"auprc": chosen.auprc, "shortcut": chosen.share}
     test = data.index("test")
     if args.test and len(test):
-        metrics |= measured(model, data, test)
+        scores, labels = scores_of(model, data, test), data.labels[test]
+        metrics |= measured(model, labels, scores)
+        said = model.chosen(scores)
+        samplewise(labels, scores, said, data.graph, data.judged, exclusive=data.exclusive).write(run.path)
     run.write_metrics(metrics)
     return run.path
+
+
+def look_at(args: TrainArgs) -> None:
+    """Read data before many runs train on it, so that its problems show up; compute a frozen backbone's features for all."""
+    data = prepare(args)
+    if data.images and args.freeze:
+        with_features(args, data, sight_of(args, data))
+
+
+def sight_of(args: TrainArgs, data: Several) -> Sight:
+    """The backbone that the options ask for."""
+    torch.manual_seed(args.seed)
+    sight = Sight(*make_backbone(args, data))
+    if data.images and args.pooling == "both":
+        sight.backbone.add_peaks()
+    return sight
 
 
 def refuse_others(args: TrainArgs, run: Run) -> None:
@@ -156,13 +179,18 @@ def refuse_others(args: TrainArgs, run: Run) -> None:
         raise RunError(f"{run.path}: {said}; continue it with lht train --resume {run.path}, or choose another `out`")
 
 
-def prepare(args: TrainArgs, graph: Graph | None = None) -> Several:
-    """Read the data, set test and validation samples aside if it has none, hide labels."""
+def test_seed(run: Path, args: TrainArgs) -> int:
+    """What draws the test samples of a run's data that has none. For features, earlier versions drew others with each seed."""
+    return int(read_config(run).get(TEST_SEED, args.seed))
+
+
+def prepare(args: TrainArgs, graph: Graph | None = None, seed_of_test: int = 0) -> Several:
+    """Read the data, set test and validation samples aside if it has none, hide labels. Test samples are always the same."""
     data = readable(read_on_graph(args.data, args, args.several, graph), args.on_error)
     if not len(data.index("train")):
         raise DataError(f"{args.data}: no training samples")
-    if not len(data.index("test")):  # of pictures always the same, so that runs can be compared
-        data = hold_out(data, args.test_share, args.seed if data.images is None else 0, "test")
+    if not len(data.index("test")):
+        data = hold_out(data, args.test_share, seed_of_test if data.images is None else 0, "test")
     if args.val == 0:
         data = dataclasses.replace(data, split=np.where(data.split == "val", "train", data.split))
     elif not len(data.index("val")) and not (data.exclusive and args.val is None):
@@ -227,11 +255,16 @@ def scores_of(model: GraphModel, data: Several, rows: Ints) -> NDArray[np.float3
     return model.look_at(pictures_of(model, data, rows))[1]
 
 
+def batch_size(args: TrainArgs, model: GraphModel) -> int:
+    """Samples per step."""
+    return args.batch_size or (LEAF_BATCH if model.exclusive else BATCH)
+
+
 def shown(
     args: TrainArgs, model: GraphModel, x: torch.Tensor | ImageSet, epoch: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The positions of the samples of each step of an epoch, and their standardised features."""
-    parts = torch.split(torch.randperm(len(x)), args.batch_size or (LEAF_BATCH if model.exclusive else BATCH))
+    parts = torch.split(torch.randperm(len(x)), batch_size(args, model))
     if isinstance(x, torch.Tensor):
         yield from ((part, x[part]) for part in parts)
         return
@@ -290,7 +323,7 @@ def fit(
         torch.manual_seed(args.seed * 1_000_003 + epoch)
         learner.train()
         network.reached(epoch / epochs)
-        total = 0.0
+        total, began = 0.0, time.monotonic()
         for group, lr in zip(optimizer.param_groups, first, strict=True):  # along a cosine to zero, or as it is
             group["lr"] = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2 if pictures or data.exclusive else lr
         for part, features in shown(args, model, x, epoch):
@@ -303,7 +336,7 @@ def fit(
             total += loss.item() * len(part)
         if not np.isfinite(total):
             raise DivergedError(f"the loss became {total} in epoch {epoch + 1}; use a smaller `lr`")
-        history.append({"epoch": epoch + 1, "loss": total / len(x)})
+        history.append({"epoch": epoch + 1, "loss": total / len(x), "seconds": time.monotonic() - began})
         if run and time.monotonic() - saved > SECONDS and epoch + 1 < epochs:
             save_checkpoint(run.last, learner, optimizer, Checkpoint(history))
             saved = time.monotonic()
@@ -363,12 +396,12 @@ def thresholds_of(model: GraphModel, data: Several) -> NDArray[np.float32]:
     return fit_thresholds(data.labels[held], scores_of(model, data, held), data.graph, data.judged)
 
 
-def measured(model: GraphModel, data: Several, rows: Ints) -> dict[str, Any]:
-    """All metrics of a model on some samples."""
-    scores, labels = scores_of(model, data, rows), data.labels[rows]
+def measured(model: GraphModel, labels: Labels, scores: NDArray[np.float32]) -> dict[str, Any]:
+    """All metrics of a model's probabilities."""
+    judged = model.judged.numpy()
     if model.exclusive:
-        return measure_leaves(labels, scores, data.graph, data.judged)
-    return measure(labels, scores, model.thresholds.numpy(), data.graph, data.judged, model.levels)
+        return measure_leaves(labels, scores, model.graph, judged)
+    return measure(labels, scores, model.thresholds.numpy(), model.graph, judged, model.levels)
 
 
 def calibrate_model(model: GraphModel, data: Several, rows: Ints, source: str) -> None:
@@ -400,7 +433,7 @@ def samples_of(model: GraphModel, run: str | Path, data: str | Path | None, spli
     """A part of a run's own data, or of other data, or all of that if it has no such part."""
     args = TrainArgs.from_dict(read_config(Path(run)).get("train") or {})
     if data is None:
-        samples = prepare(args, model.graph)
+        samples = prepare(args, model.graph, test_seed(Path(run), args))
         if samples.images and args.freeze:
             samples = with_features(args, samples, Sight(model.backbone, model.preprocess))
     elif model.exclusive:
@@ -432,10 +465,11 @@ def evaluate_several(
     """Measure a run on a part of its own data, or on all samples of other data; also answers with thresholds."""
     model = GraphModel.load(run)
     samples, rows = samples_of(model, run, data, split)
-    found = measured(model, samples, rows)
+    scores = scores_of(model, samples, rows)
+    found = measured(model, samples.labels[rows], scores)
     asked = [sure(c, None, None) for c in confidences] + [sure(None, r, model.calibration, strict=strict) for r in risks]
     if asked:
-        scores = model.calibrated(scores_of(model, samples, rows))
+        scores = model.calibrated(scores)
         said = [(one, model.chosen(scores, one)) for one in asked]
         found["answers"] = [
             msgspec.structs.asdict(one) | measure_sure(samples.labels[rows], chosen, model.graph, samples.judged)

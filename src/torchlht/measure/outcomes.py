@@ -63,6 +63,10 @@ class Outcomes:
             raise RunError(f"{run / FILE}: not the answers of a run; remove it, and verdicts count seeds alone")
         return found
 
+    def same_samples(self, other: object) -> bool:
+        """Whether both are about the same samples."""
+        return isinstance(other, Outcomes) and np.array_equal(self.labels, other.labels)
+
     def known(self, level: int | None) -> NDArray[np.bool_]:
         """(N,) which samples have a label at a level, or at any."""
         labels = self.labels if level is None else self.labels[:, level : level + 1]

@@ -16,9 +16,26 @@ from numpy.typing import NDArray
 from torchlht.answer.facets import likeliest
 from torchlht.answer.several import choose
 from torchlht.hierarchy.graph import Graph, Labels
+from torchlht.measure.metrics import REGISTER, Spec
+from torchlht.measure.samplewise import Samplewise, area_values, digest_of
 
 Scores = NDArray[np.float32]
 Chosen = NDArray[np.bool_]
+
+AUPRC = Spec("auprc", "AU(PRC)", "run", "higher", "The area under one precision-recall curve over all samples and classes.")
+LEAF = Spec("leaf_accuracy", "leaf right", "run", "higher", "How many of the samples whose leaf is known get the right one.")
+F1_MICRO = Spec("f1_micro", "F1 micro", "run", "higher", "Hierarchical F1 over everything.")
+F1_MACRO = Spec("f1_macro", "F1 macro", "run", "higher", "Hierarchical F1, the mean over samples.")
+PRECISION = Spec("average_precision", "average precision", "level", "higher", "AU(PRC) of one level.")
+EXACT = Spec("exact", "set right", "level", "higher", "How many of the samples that are fully known get exactly their set.")
+AT_LEVEL = tuple(
+    Spec(f"level_{name}", f"{heading} of a level", "level", "higher", key=(name,), table="")
+    for name, heading in (("f1_micro", "F1 micro"), ("f1_macro", "F1 macro"))
+)
+RECORDED = tuple(REGISTER[name] for name in ("samples", "train_seconds", "seconds_per_step", "parameters"))
+OF_LEAVES = (REGISTER["accuracy"], LEAF, AUPRC, F1_MICRO, F1_MACRO, PRECISION, *AT_LEVEL, *RECORDED)
+OF_SETS = (PRECISION, AUPRC, F1_MICRO, F1_MACRO, EXACT, *AT_LEVEL, *RECORDED)
+"""Metrics where each sample has one leaf, and where it has several labels: the columns of results.csv."""
 
 
 def average_precision(labels: Labels, scores: Scores) -> float | None:
@@ -36,11 +53,17 @@ def average_precision(labels: Labels, scores: Scores) -> float | None:
 
 def f1_scores(labels: Labels, chosen: Chosen) -> dict[str, float]:
     """Hierarchical F1, micro and macro, of closed sets of classes."""
-    known = labels >= 0
-    there, said = labels == 1, chosen & known
+    return {name: float(one.mean()) for name, one in f1_values(labels, chosen).items()}
+
+
+def f1_values(labels: Labels, chosen: Chosen) -> dict[str, NDArray[np.float64]]:
+    """What each sample adds to them, (N,)."""
+    there, said = labels == 1, chosen & (labels >= 0)
     right, total = (there & said).sum(1), there.sum(1) + said.sum(1)
     macro = np.where(total, 2 * right / np.maximum(total, 1), 1.0)  # nothing said where nothing is there is right
-    return {"f1_micro": float(2 * right.sum() / max(total.sum(), 1)), "f1_macro": float(macro.mean())}
+    whole = max(total.sum(), 1)
+    micro = 2 * right.sum() / whole
+    return {"f1_micro": micro + len(labels) * (2 * right - micro * total) / whole, "f1_macro": macro}
 
 
 def best_threshold(labels: Labels, scores: Scores) -> float:
@@ -79,10 +102,17 @@ def measure_leaves(labels: Labels, scores: Scores, graph: Graph, judged: Chosen)
             own["accuracy"] = _share((said[:, part] == (labels[:, part] == 1)).all(1)[known])
             precision = average_precision(labels[:, part], scores[:, part])
             levels.append(own | {"average_precision": precision} | f1_scores(labels[:, part], said[:, part]))
-    known = (labels[:, graph.leaves] == 1).any(1)
-    leaf = {"leaf_accuracy": _share((said == (labels == 1))[known].all(1)), "leaf_samples": int(known.sum())}
+    right = leaf_values(labels, said, graph)
+    leaf = {"leaf_accuracy": _share(right), "leaf_samples": len(right)}
     overall = {"auprc": average_precision(labels[:, judged], scores[:, judged])}
     return {"samples": len(labels), **leaf, **overall, **f1_scores(labels[:, judged], said[:, judged]), "graph_levels": levels}
+
+
+def leaf_values(labels: Labels, said: Chosen, graph: Graph) -> Chosen:
+    """Whether the answer is right, for each sample whose leaf is known."""
+    known = (labels[:, graph.leaves] == 1).any(1)
+    right: Chosen = (said == (labels == 1))[known].all(1)
+    return right
 
 
 def _share(right: Chosen) -> float | None:
@@ -129,3 +159,12 @@ def measure(
             levels.append(own | right | f1_scores(labels[:, part], chosen[:, part]))
     overall = {"auprc": average_precision(labels[:, judged], scores[:, judged])}
     return {"samples": len(labels), **overall, **f1_scores(labels[:, judged], chosen[:, judged]), "graph_levels": levels}
+
+
+def samplewise(labels: Labels, scores: Scores, chosen: Chosen, graph: Graph, judged: Chosen, *, exclusive: bool) -> Samplewise:
+    """What each sample adds to the figures over all classes, from probabilities and answers."""
+    area = area_values(labels[:, judged], scores[:, judged])
+    figures = f1_values(labels[:, judged], chosen[:, judged]) | ({} if area is None else {"auprc": area})
+    if exclusive:
+        figures["leaf_accuracy"] = leaf_values(labels, chosen, graph).astype(np.float64)
+    return Samplewise(digest_of(labels), figures)

@@ -63,7 +63,7 @@ class GraphSeen:
         model = GraphModel.load(run)
         samples, rows = samples_of(model, run, None, split)
         raw = scores_of(model, samples, rows)
-        return cls(run, model, samples, rows, split, raw, model.calibrated(raw), measured(model, samples, rows))
+        return cls(run, model, samples, rows, split, raw, model.calibrated(raw), measured(model, samples.labels[rows], raw))
 
     @property
     def graph(self) -> Graph:

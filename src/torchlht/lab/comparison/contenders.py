@@ -6,16 +6,18 @@ levels on the rest, without test samples. The best one is then trained on all tr
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from torchlht.errors import ConfigError, LHTError, MissingExtraError
 from torchlht.files import csv_text, write_text
+from torchlht.heads.graphs.options import GraphArgs, GraphMethod, LeafMethod
 from torchlht.heads.method import Estimator, create_method, find_method, list_methods, method_options, options_of, parse_options
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import FitArgs
@@ -48,6 +50,12 @@ class Contender:
         training = tuple(pair for pair in pairs if pair.partition("=")[0] in TRAINING)
         own = (pair for pair in pairs if pair not in training)
         return cls(word, name, (*concerning(name, everyones), *own), training)
+
+    @classmethod
+    def on_graph(cls, word: str, everyones: Sequence[str] = ()) -> Contender:
+        """The same for a method on a graph of classes, where all have the same options."""
+        found = cls.parse(word)
+        return dataclasses.replace(found, option=(*everyones, *found.option))
 
     def training_options(self) -> dict[str, Any]:
         """`training` as fields of TrainArgs."""
@@ -116,6 +124,36 @@ def find_contenders(
             except LHTError:  # it was not named explicitly
                 left_out[name] = None
     check_everyones(option, list(found.values()))
+    return list(found.values()), list(left_out)
+
+
+def find_graph_contenders(
+    words: list[str], *, exclusive: bool, option: Sequence[str] = ()
+) -> tuple[list[Contender], list[str]]:
+    """The same on a graph of classes.
+
+    Args:
+        words: as above.
+        exclusive: whether each sample belongs to exactly one leaf.
+        option: options for every method that has them, as NAME=VALUE.
+
+    Raises:
+        ConfigError: when a name or option is unknown, or a method does not learn there.
+    """
+    there, found = get_args(LeafMethod if exclusive else GraphMethod), dict[str, Contender]()
+    left_out: dict[str, None] = {}
+    for word in words:
+        pattern = "*" if word == "all" else word
+        named = list_methods(pattern) if "*" in pattern else [word]
+        if not named:
+            raise ConfigError(f"`methods={word}`: no method has this name; lht methods lists them")
+        left_out |= dict.fromkeys(name for name in named if "*" in pattern and name not in there)
+        for name in named:
+            if name not in left_out:
+                found[name] = Contender.on_graph(name, option)
+                GraphArgs.from_pairs(found[name].method, found[name].option, exclusive=exclusive)
+    if not found:
+        raise ConfigError(f"`methods={','.join(words)}`: none of them learns here; use {', '.join(there)}")
     return list(found.values()), list(left_out)
 
 

@@ -19,11 +19,14 @@ from typing import Any
 import torch
 
 from torchlht import console
+from torchlht.answer.finding import GRAPH
 from torchlht.answer.model import Run
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config, read_metrics
+from torchlht.data.graphed import is_exclusive
 from torchlht.doors import entrance
-from torchlht.errors import DivergedError, RunError
+from torchlht.errors import ConfigError, DivergedError, RunError
 from torchlht.files import claimed, write_yaml
+from torchlht.lab.comparison.board import board_for
 from torchlht.lab.comparison.contenders import (
     Candidate,
     Contender,
@@ -31,16 +34,20 @@ from torchlht.lab.comparison.contenders import (
     candidates,
     choose,
     find_contenders,
+    find_graph_contenders,
     run_name,
     trial,
     write_account,
 )
-from torchlht.lab.comparison.results import Comparison, draw_accuracy, write_results
-from torchlht.lab.options import CompareArgs
+from torchlht.lab.comparison.drawing import draw_accuracy
+from torchlht.lab.comparison.results import Comparison, write_results
+from torchlht.lab.options import USUAL_METHODS, CompareArgs
 from torchlht.learn.options import TrainArgs
+from torchlht.learn.several import check_several, look_at, trains_several
 from torchlht.learn.training import later_options, prepare, train, warm_features
 
 SETTINGS = "compare.yaml"
+USUAL_OF_SETS = "flat,c-hmcnn,lht"
 
 
 @dataclass(frozen=True)
@@ -75,21 +82,13 @@ def compare(args: CompareArgs) -> Comparison:
 def compare_there(args: CompareArgs) -> Comparison:
     """Compare in a folder that this process has claimed."""
     first = args.training(mask=max(args.masks()), option=())
-    args.claim(SETTINGS, "a comparison")
-    prepared = prepare(first)  # problems of the data show up here, before training
-    features = prepared.samples.features is not None or args.freeze
-    tree = prepared.samples.hierarchy
-    contenders, left_out = find_contenders(args.method_list(), tree, features=features, option=args.option)
-    if left_out:
-        console.note(f"left out: {', '.join(left_out)} (name one to see why)", quiet=False)
-    write_yaml(args.out / SETTINGS, args.settings())
-    if args.freeze or args.freeze_stages:
-        warm_features(first, prepared.samples)
-    width = 0 if prepared.samples.features is None else prepared.samples.features.shape[1]
-    lr = first.recipe(features=features, samples=len(prepared.samples.index("train")), width=width).lr
+    if trains_several(first):
+        args, contenders, lr = enter_graph(args, first)
+    else:
+        contenders, lr = enter_tree(args, first)
     trials: list[Trial] = []
     grid = cells(args, contenders)
-    trial_cells = list(tuning_cells(args, contenders, lr)) if args.tune else []
+    trial_cells = list(tuning_cells(args, contenders, lr)) if lr is not None and args.tune else []
     with workers(args.jobs or os.cpu_count() or 1, len(grid) + len(trial_cells)) as pool:
         if args.tune:
             pool.run(trial_cells)
@@ -103,6 +102,42 @@ def compare_there(args: CompareArgs) -> Comparison:
     results = write_results(args.out, rows, trials)
     draw_accuracy(results, args.out / "accuracy.png")
     return results
+
+
+def enter_tree(args: CompareArgs, first: TrainArgs) -> tuple[list[Contender], float]:
+    """Look at data with a tree: the contenders, and the learning rate of the recipe. Its problems show up before training."""
+    args.claim(SETTINGS, "a comparison")
+    prepared = prepare(first)
+    features = prepared.samples.features is not None or args.freeze
+    tree = prepared.samples.hierarchy
+    contenders, left_out = find_contenders(args.method_list(), tree, features=features, option=args.option)
+    begin(args, left_out)
+    if args.freeze or args.freeze_stages:
+        warm_features(first, prepared.samples)
+    width = 0 if prepared.samples.features is None else prepared.samples.features.shape[1]
+    return contenders, first.recipe(features=features, samples=len(prepared.samples.index("train")), width=width).lr
+
+
+def enter_graph(args: CompareArgs, first: TrainArgs) -> tuple[CompareArgs, list[Contender], None]:
+    """The same with a graph, or with several labels per sample; also the options, with the methods that are usual there."""
+    if args.tune:
+        raise ConfigError("`tune` needs a tree and one label per sample; name what is to be compared, such as lht:width=300")
+    exclusive = is_exclusive(args.data, first, first.several)
+    args = dataclasses.replace(args, methods=args.methods or (USUAL_METHODS if exclusive else USUAL_OF_SETS))
+    args.claim(SETTINGS, "a comparison")
+    contenders, left_out = find_graph_contenders(args.method_list(), exclusive=exclusive, option=args.option)
+    for cell in cells(args, contenders):
+        check_several(cell.args)
+    look_at(dataclasses.replace(first, method=contenders[0].method))
+    begin(args, left_out)
+    return args, contenders, None
+
+
+def begin(args: CompareArgs, left_out: Sequence[str]) -> None:
+    """Say who does not take part, and note the options."""
+    if left_out:
+        console.note(f"left out: {', '.join(left_out)} (name one to see why)", quiet=False)
+    write_yaml(args.out / SETTINGS, args.settings())
 
 
 # ---- the grid ------------------------------------------------------------------------------------------------------
@@ -168,7 +203,7 @@ def as_it_began(args: CompareArgs, contender: Contender) -> list[str]:
     """Options that came after the first runs of a contender here, with what they were, so that all its runs are alike."""
     names = (run_name(contender.label, ratio, seed) for seed in args.seed_list() for ratio in args.masks())
     first = next((run for name in names if ((run := args.out / "runs" / name) / CONFIG).is_file()), None)
-    return [] if first is None else later_options(read_config(first))
+    return [] if first is None or (first / GRAPH).is_file() else later_options(read_config(first))
 
 
 def judge(trial_cells: Sequence[Cell]) -> list[Trial]:
@@ -246,7 +281,7 @@ def run_cell(cell: Cell, threads: int | None) -> None:
     """Train one cell, from its last checkpoint if it has one. Divergence is a result, too."""
     if threads:
         torch.set_num_threads(threads)
-    started = (cell.run.path / CONFIG).is_file() and cell.run.split.is_file()
+    started = (cell.run.path / CONFIG).is_file() and (cell.run.split.is_file() or (cell.run.path / GRAPH).is_file())
     if not started:
         shutil.rmtree(cell.run.path, ignore_errors=True)  # killed before it started
     try:
@@ -266,5 +301,6 @@ def describe(cell: Cell) -> str:
     if cell.trial:
         score = console.percent(metrics["validation"]["val_mean"])
         return f"tuning {name}, {cell.candidate}: {score} on validation samples  ({metrics['train_seconds']:.0f} s)"
-    levels = "  ".join(f"{level['name']} {console.percent(level['accuracy'])}" for level in metrics["levels"])
+    board = board_for(metrics)
+    levels = "  ".join(f"{level['name']} {board.level.text(board.level.of(level))}" for level in metrics[board.key])
     return f"{name}: {levels}  ({metrics['train_seconds']:.0f} s)"

@@ -17,20 +17,22 @@ from numpy.typing import NDArray
 from rich.table import Column, Table
 
 from torchlht.errors import RunError
-from torchlht.files import csv_text, read_csv, replacing, write_text
+from torchlht.files import csv_text, read_csv, write_text
+from torchlht.lab.comparison.board import ACCURACY, TREE, Board, board_for, board_of
 from torchlht.lab.comparison.contenders import Trial, run_name, summary
-from torchlht.measure.metrics import REGISTER, Spec, specs
+from torchlht.measure.metrics import REGISTER, Spec
 from torchlht.measure.outcomes import Outcomes
+from torchlht.measure.samplewise import Samplewise
 from torchlht.measure.verdict import Verdict, tell_apart
 
 Row = tuple[str, float, int, dict[str, Any]]  # method, mask, seed, metrics
-Kept = Callable[[str, float, int], Outcomes | None]  # by method, mask, seed
+Kept = Callable[[str, float, int], Outcomes | Samplewise | None]  # by method, mask, seed
 
-ACCURACY, MEAN = REGISTER["accuracy"], REGISTER["mean_accuracy"]  # for ranking and comparing methods
 RULE = " + "  # between a method and a rule of answering that is not its own
 RULES_CHANGE = ("accuracy", "mean_accuracy", "mistake_severity")
 KEYS = ("method", "mask", "seed", "level")
 INTERVALS = "± in these sentences is the half-width of a 95 % interval; those of a line hold for all its differences at once."
+COUNTED = " (n: how many have a label)"
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -39,12 +41,13 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 def write_results(out: Path, rows: Sequence[Row], trials: Sequence[Trial] = ()) -> Comparison:
     """results.csv, one row per method, mask, seed and level, and table.md; returns the same as `read_results`."""
-    columns = [*KEYS, *(spec.name for spec in specs())]
+    board = next((board_for(found) for *_, found in rows if "diverged" not in found), TREE)
+    columns = [*KEYS, *(spec.name for spec in board.columns)]
     cells: list[list[object]] = [[*columns]]
     for method, mask, seed, metrics in rows:
         for name, found in views(method, metrics):
-            for level in found["levels"]:
-                row = tidy(metrics | found, level, method=name, mask=mask, seed=seed)
+            for level in found[board.key]:
+                row = tidy(board, metrics | found, level, method=name, mask=mask, seed=seed)
                 cells.append([row.get(column) for column in columns])
     write_text(out / "results.csv", csv_text(cells))
     diverged = [f"{method}, {mask:.0%} masked, seed {seed}" for method, mask, seed, found in rows if "diverged" in found]
@@ -61,10 +64,10 @@ def views(method: str, metrics: dict[str, Any]) -> Iterator[tuple[str, dict[str,
             yield f"{method}{RULE}{rule}", found
 
 
-def tidy(metrics: dict[str, Any], level: dict[str, Any], **keys: Any) -> dict[str, Any]:
+def tidy(board: Board, metrics: dict[str, Any], level: dict[str, Any], **keys: Any) -> dict[str, Any]:
     """A row of results.csv, blank where a figure was not measured."""
     row = {**keys, "level": level["name"]}
-    row |= {spec.name: spec.of(level if spec.per == "level" else metrics) for spec in specs()}
+    row |= {spec.name: spec.of(level if spec.per == "level" else metrics) for spec in board.columns}
     return {column: round(value, 6) if isinstance(value, float) else value for column, value in row.items()}
 
 
@@ -80,6 +83,7 @@ class Comparison:
         values: measured figures by seed, for each method, mask, level and column.
         diverged: runs that diverged, which are not in the file.
         folder: where its runs are.
+        board: what it shows and judges by.
     """
 
     methods: list[str]
@@ -89,6 +93,7 @@ class Comparison:
     values: dict[tuple[str, float, str, str], dict[int, float]]
     diverged: Sequence[str] = ()
     folder: Path | None = None
+    board: Board = TREE
 
     def _repr_html_(self) -> str:
         """The table of accuracies, for notebooks."""
@@ -111,17 +116,18 @@ class Comparison:
         }
         return f" (n = {' or '.join(f'{n:,}' for n in sorted(found))})" if found else ""
 
-    def outcomes(self, method: str, mask: float, seed: int) -> Outcomes | None:
-        """A run's answers on test samples; None if they were not kept."""
+    def outcomes(self, method: str, mask: float, seed: int) -> Outcomes | Samplewise | None:
+        """What a run has kept about test samples; None if it has not."""
         if self.folder is None:
             return None
         label, _, rule = method.partition(RULE)
-        return Outcomes.read(self.folder / "runs" / run_name(label, mask, seed), rule)
+        return self.board.kept(self.folder / "runs" / run_name(label, mask, seed), rule)
 
     def at(self, mask: float, *, rules: bool = False) -> list[str]:
-        """The methods with results at a mask, the best at the finest level last; with `rules`, those such as "lht + crm"."""
-        present = [m for m in self.methods if self.get(m, mask, ACCURACY.name) and (RULE in m) == rules]
-        return sorted(present, key=lambda m: ACCURACY.goodness(mean(self.get(m, mask, ACCURACY.name))))
+        """The methods with results at a mask, the best last, by default at the finest level; or those such as "lht + crm"."""
+        first = self.board.judged[0]
+        present = [m for m in self.methods if self.get(m, mask, first.name) and (RULE in m) == rules]
+        return sorted(present, key=lambda m: first.goodness(mean(self.get(m, mask, first.name))))
 
 
 def read_results(out: Path) -> Comparison:
@@ -147,7 +153,7 @@ def _results(out: Path, rows: Sequence[dict[str, str]]) -> Comparison:
                 values.setdefault((method, mask, row["level"], column), {})[int(row["seed"])] = finite(row[column])
     methods = list(dict.fromkeys(row["method"] for row in rows))
     masks, seeds = (list(dict.fromkeys(float(row[name]) for row in rows)) for name in ("mask", "seed"))
-    return Comparison(methods, masks, levels, [int(seed) for seed in seeds], values, folder=out)
+    return Comparison(methods, masks, levels, [int(seed) for seed in seeds], values, folder=out, board=board_of(rows[0].keys()))
 
 
 def finite(text: str) -> float:
@@ -161,10 +167,10 @@ def finite(text: str) -> float:
 
 
 def verdicts(results: Comparison) -> list[Verdict]:
-    """Verdicts at each mask, then over all masks, at the finest level and on average over levels."""
+    """Verdicts at each mask, then over all masks; on a tree, at the finest level and on average over levels."""
     kept = cache(results.outcomes)
     found = []
-    for spec in (ACCURACY, MEAN):
+    for spec in results.board.judged:
         name = results.levels[-1] if spec.per == "level" else spec.headed("table")
         for mask in results.masks:
             found += _verdict(results, f"{mask:.0%} masked, {name}", [mask], spec, kept)
@@ -188,7 +194,7 @@ def _verdict(results: Comparison, where: str, masks: Sequence[float], spec: Spec
     return [tell_apart(where, whole, spec.better, unit, outcomes)]
 
 
-def _outcomes(runs: list[list[list[Outcomes | None]]], spec: Spec) -> NDArray[np.float64] | None:
+def _outcomes(runs: list[list[list[Outcomes | Samplewise | None]]], spec: Spec) -> NDArray[np.float64] | None:
     """(methods, seeds, samples) from runs (methods, seeds, masks), as means over masks.
 
     None if a run has kept no answers, or not to the same samples, or if the metric needs more than answers.
@@ -196,7 +202,7 @@ def _outcomes(runs: list[list[list[Outcomes | None]]], spec: Spec) -> NDArray[np
     level = 0 if spec.per == "level" else None
     first, found = runs[0][0][0], []
     for run in (run for method in runs for seed in method for run in seed):
-        if first is None or run is None or not np.array_equal(first.labels, run.labels):
+        if first is None or run is None or not first.same_samples(run):
             return None
         found.append(run.values(spec, level))
     if any(values is None for values in found):
@@ -217,24 +223,19 @@ def mean_std(values: Sequence[float], spec: Spec = ACCURACY) -> str:
 
 
 def table_rows(results: Comparison) -> Iterator[list[str]]:
-    """Rows of mask, method, accuracy per level and mACC; the best at the finest level last."""
+    """Rows of mask, method, a figure per level and one of all; the best last."""
+    one, whole = results.board.level, results.board.whole
     for mask in results.masks:
         for method in results.at(mask):
-            figures = [mean_std(results.get(method, mask, ACCURACY.name, level)) for level in results.levels]
-            yield [f"{mask:.0%}", method, *figures, mean_std(results.get(method, mask, MEAN.name))]
-
-
-def quality() -> list[Spec]:
-    """Metrics besides accuracy, for the columns of their table; heights last."""
-    shown = [spec for spec in specs(shown="table") if spec not in (ACCURACY, MEAN)]
-    return sorted(shown, key=lambda spec: (spec.unit == "height", spec.place))
+            figures = [mean_std(results.get(method, mask, one.name, level), one) for level in results.levels]
+            yield [f"{mask:.0%}", method, *figures, mean_std(results.get(method, mask, whole.name), whole)]
 
 
 def quality_rows(results: Comparison) -> Iterator[list[str]]:
-    """Metrics besides accuracy, at the finest level or along the path."""
+    """The other metrics, at the finest level or over all."""
     for mask in results.masks:
         for method in results.at(mask):
-            found = [(spec, results.get(method, mask, spec.name)) for spec in quality()]
+            found = [(spec, results.get(method, mask, spec.name)) for spec in results.board.more]
             yield [f"{mask:.0%}", method, *(spec.text(mean(values) if values else None) for spec, values in found)]
 
 
@@ -280,18 +281,20 @@ def markdown(header: list[str], rows: Iterator[list[str]] | list[list[str]]) -> 
 
 
 def accuracy_header(results: Comparison) -> list[str]:
-    """The columns of the table of accuracies."""
-    return ["masked", "method", *(f"{level}{results.samples(level)}" for level in results.levels), MEAN.headed("table")]
+    """The columns of the first table."""
+    levels = (f"{level}{results.samples(level)}" for level in results.levels)
+    return ["masked", "method", *levels, results.board.whole.headed("table")]
 
 
 def document(results: Comparison, trials: Sequence[Trial] = ()) -> str:
     """The text of table.md."""
-    finest = results.levels[-1]
+    finest, board = results.levels[-1], results.board
     found = verdicts(results)
+    what, best = board.level.heading, f"by {board.ranked_by}" if board.ranked_by else f"at {finest}"
     parts = [
         markdown(accuracy_header(results), table_rows(results)),
-        "Accuracy in percent on test samples (n: how many have a label), mean ± standard deviation over seeds; at each mask "
-        f"the best at {finest} last.",
+        f"{what[0].upper()}{what[1:]} in percent on test samples{COUNTED if results.samples(finest) else ''}, mean ± standard "
+        f"deviation over seeds; at each mask the best {best} last.",
         "\n".join(f"- {verdict.text()}" for verdict in found),
         INTERVALS,
     ]
@@ -299,13 +302,10 @@ def document(results: Comparison, trials: Sequence[Trial] = ()) -> str:
         parts[-1] += " Runs of earlier versions have kept no answers, so that the choice of test samples cannot be counted."
     if results.diverged:
         parts.append(f"Diverged, and left out above: {'; '.join(results.diverged)}.")
-    header = ["masked", "method", *(spec.headed("table") for spec in quality())]
-    heights = WORDS[sum(spec.unit == "height" for spec in quality())]
-    parts += ["## Along the tree", markdown(header, quality_rows(results))]
-    parts.append(
-        f"At {finest} or along the path, mean over seeds, in percent but for the last {heights} columns, which are heights of "
-        "the lowest common ancestor. A class without siblings follows from its parent: masking it hides nothing."
-    )
+    header = ["masked", "method", *(spec.headed("table") for spec in board.more)]
+    heights = WORDS[sum(spec.unit == "height" for spec in board.more)]
+    parts += [f"## {board.title}", markdown(header, quality_rows(results))]
+    parts.append(board.explained.format(finest=finest, heights=heights))
     if rules := list(rule_rows(results)):
         headings = [REGISTER[column].headed("table") for column in (*RULES_CHANGE[1:], "full_path_accuracy")]
         columns = ["masked", "method + rule", finest, *headings]
@@ -323,96 +323,14 @@ def shown_results(out: Path, data: str) -> Iterator[Table | str]:
     results = read_results(out)
     table = Table("masked", Column("method", overflow="fold"))
     for heading in accuracy_header(results)[2:]:
-        table.add_column(heading.replace(" (", "\n").removesuffix(")"), justify="right")
+        name, _, count = heading.partition(" (")
+        table.add_column(f"{name}\n{count.removesuffix(')')}" if count else name, justify="right")
     for row in table_rows(results):
         table.add_row(*row)
     yield table
     yield from (verdict.text(limit=5) for verdict in verdicts(results))
-    yield f"accuracy in percent on test samples, mean ± standard deviation over seeds · {out / 'table.md'}, accuracy.png"
+    what = results.board.level.heading
+    yield f"{what} in percent on test samples, mean ± standard deviation over seeds · {out / 'table.md'}, accuracy.png"
     best = results.at(results.masks[-1])[-1]
     example = out / "runs" / run_name(best, results.masks[-1], results.seeds[0])
     yield f"next: lht predict {example} {data} --limit 5   ·   lht evaluate {example}"
-
-
-# ---- accuracy.png: against the share of hidden labels, a panel per level; with one mask, a dot per method ------------
-
-MARKERS = "osD^vP"
-INK, FAINT = "#333333", "#dddddd"
-
-
-def draw_accuracy(results: Comparison, path: Path) -> None:
-    """Write a PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    methods = ranked(results)
-    with pyplot.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK}):
-        draw = _lines if len(results.masks) > 1 else _dots
-        figure = draw(pyplot, results, methods)
-        with replacing(path) as beside:
-            figure.savefig(beside, dpi=150, format="png", bbox_inches="tight")
-        pyplot.close(figure)
-
-
-def ranked(results: Comparison) -> list[str]:
-    """Methods under their own rule of answering, the best at the finest level under the strongest mask first."""
-    present = results.at(max(results.masks))
-    others = {m for mask in results.masks for m in results.at(mask)} - set(present)
-    return [*reversed(present), *sorted(others)]
-
-
-def _style(i: int) -> dict[str, Any]:
-    """Six colours, distinct also without red and green, times four line styles and six markers."""
-    colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-    return {"color": colours[i % 6], "marker": MARKERS[(i // 6 + i) % 6], "linestyle": ("-", "--", ":", "-.")[i // 6 % 4]}
-
-
-def _summary(results: Comparison, method: str, mask: float, level: str) -> tuple[float, float] | None:
-    values = [ACCURACY.scale * v for v in results.get(method, mask, ACCURACY.name, level)]
-    return (mean(values), stdev(values) if len(values) > 1 else 0.0) if values else None
-
-
-def _lines(pyplot: Any, results: Comparison, methods: Sequence[str]) -> Any:
-    size = (3.6 * len(results.levels) + 1.6, max(4.2, 0.23 * len(methods) + 0.8))
-    figure, panels = pyplot.subplots(1, len(results.levels), figsize=size, squeeze=False)
-    masks = sorted(results.masks)
-    gap = (masks[-1] - masks[0]) * 100
-    for panel, level in zip(panels[0], results.levels, strict=True):
-        for i, method in enumerate(methods):
-            points = [(100 * m, *s) for m in masks if (s := _summary(results, method, m, level))]
-            if points:
-                shift = (i / max(len(methods) - 1, 1) - 0.5) * 0.02 * gap  # so that equal points do not overlap
-                x, y, error = zip(*points, strict=True)
-                panel.errorbar(
-                    [v + shift for v in x], y, error, label=method, capsize=2, markersize=4, linewidth=1, **_style(i)
-                )
-        panel.set_title(f"{level}{results.samples(level)}", loc="left", color=INK)
-        panel.set_xlabel("fine labels hidden, %")
-        panel.set_xticks([100 * m for m in masks])
-        panel.grid(axis="y", color=FAINT, linewidth=0.6)
-        panel.set_axisbelow(True)
-    panels[0][0].set_ylabel(f"{ACCURACY.axis(' on test samples')}  (± std over seeds)")
-    handles, labels = panels[0][-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="best at right first")
-    figure.tight_layout()
-    return figure
-
-
-def _dots(pyplot: Any, results: Comparison, methods: Sequence[str]) -> Any:
-    height = 1.2 + 0.26 * len(methods)
-    figure, panels = pyplot.subplots(1, len(results.levels), figsize=(2.6 * len(results.levels) + 1.6, height), squeeze=False)
-    mask = results.masks[0]
-    for panel, level in zip(panels[0], results.levels, strict=True):
-        for i, method in enumerate(methods):
-            if found := _summary(results, method, mask, level):
-                panel.errorbar(found[0], -i, xerr=found[1], capsize=2, markersize=4, color="#0072b2", marker="o")
-        panel.set_title(f"{level}{results.samples(level)}", loc="left", color=INK)
-        panel.set_yticks([-i for i in range(len(methods))], list(methods) if level == results.levels[0] else [])
-        panel.set_xlabel(ACCURACY.axis())
-        panel.grid(color=FAINT, linewidth=0.6)
-        panel.set_axisbelow(True)
-    figure.suptitle(f"{mask:.0%} of fine labels hidden, ± std over seeds", x=0.01, ha="left", fontsize=9)
-    figure.tight_layout()
-    return figure

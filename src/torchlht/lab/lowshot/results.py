@@ -14,7 +14,8 @@ from rich.table import Table
 
 from torchlht.console import plural
 from torchlht.files import csv_text, replacing, write_text
-from torchlht.lab.comparison.results import FAINT, INK, _style, markdown
+from torchlht.lab.comparison.drawing import FAINT, INK, _style
+from torchlht.lab.comparison.results import markdown
 
 BASE = "nn"  # the baseline
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from scipy.stats import kendalltau
 
 from torchlht.files import csv_text, write_text
-from torchlht.lab.comparison.results import ACCURACY, INTERVALS, Comparison, markdown, mean_std
+from torchlht.lab.comparison.board import ACCURACY
+from torchlht.lab.comparison.results import INTERVALS, Comparison, markdown, mean_std
 from torchlht.lab.reproduction.experiments import Arm, Experiment, Measure, Part
 from torchlht.measure.metrics import REGISTER, Spec
 
