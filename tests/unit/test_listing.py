@@ -288,7 +288,7 @@ def test_commands_refuse_in_one_sentence_and_write_nothing(tmp_path: Path, capsy
         (["train", str(file)], "line 2: 'Hering' is listed twice"),
         (["data", "preview", str(file)], "line 2: 'Hering' is listed twice"),
         (["train", str(tmp_path / "x.npz"), "--backbone", "small", "--epochs", "1"], "holds features already"),
-        (["compare", str(tmp_path / "x.npz"), "--methods", "lht,flat"], "has several labels per sample, by its array 'nodes'"),
+        (["audit", str(tmp_path / "x.npz")], "has several labels per sample, by its array 'nodes'"),
     ):
         with pytest.raises(SystemExit) as stop:
             main([*words, *(["--out", str(out)] if words[0] != "data" else [])])

@@ -6,8 +6,6 @@ import copy
 import json
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -505,31 +503,3 @@ def test_it_is_told_from_the_error_what_the_command_line_would_say() -> None:
         HierarchicalClassifier(epochs=0).fit(X, Y)
     assert isinstance(raised.value.__cause__, ConfigError)
     assert raised.value.__cause__.in_flags == "--epochs is 0: it must be at least 1"
-
-
-# ---- imports -------------------------------------------------------------------------------------------------------
-
-HEAVY = ("timm", "torchvision", "lightning_fabric", "lightning", "torchmetrics", "matplotlib")
-LIGHT = f"""
-import sys, warnings
-warnings.simplefilter("error")
-import numpy as np, torchlht
-model = torchlht.HierarchicalClassifier(epochs=1, val=0.2, random_state=0)
-after_import = [name for name in {HEAVY} if name in sys.modules]
-x = np.random.default_rng(0).normal(size=(60, 4))
-model.fit(x, [["a", "b"], ["a", "c"], ["d", "e"]] * 20).predict(x, confidence=0.5)
-assert not after_import, after_import
-assert not (found := [name for name in {HEAVY} if name in sys.modules]), found
-"""
-
-
-def test_it_works_without_what_it_does_not_need() -> None:
-    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_without_scikit_learn_it_says_what_to_install() -> None:
-    script = "import sys; sys.modules['sklearn'] = None; import torchlht; torchlht.HierarchicalClassifier"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "torchlht.HierarchicalClassifier needs an optional package" in done.stderr
-    assert "'.[sklearn]'" in done.stderr
