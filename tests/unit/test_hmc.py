@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,25 @@ def test_without_files_it_says_what_it_needs(tmp_path: Path, capsys: pytest.Capt
         with pytest.raises(SystemExit):
             main(["reproduce", "hmc", *words])
         assert said in capsys.readouterr().err
+
+
+def test_a_zip_is_unpacked_once_and_a_broken_one_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_genes(tmp_path, 40)
+    packed, out = tmp_path / "hmc.zip", tmp_path / "out"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
+        for part in ("train", "test"):
+            archive.write(tmp_path / f"genes.{part}.arff", f"datasets/derisi_FUN/derisi_FUN.{part}.arff")
+    words = ["reproduce", "hmc", "--root", str(packed), "--out", str(out), "--epochs", "1", "--parts", "published-0"]
+    main(words)
+    assert len((out / "results.csv").read_text().splitlines()) == 2
+    stamp = (out / "sets" / "derisi_FUN.train.arff").stat().st_mtime_ns
+    main(words)
+    assert (out / "sets" / "derisi_FUN.train.arff").stat().st_mtime_ns == stamp
+    packed.write_bytes(packed.read_bytes()[:-40])
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*words[:-4], "--out", str(tmp_path / "other")])
+    assert "hmc.zip: cannot be unpacked" in capsys.readouterr().err
 
 
 def test_full_scale_has_the_published_settings() -> None:

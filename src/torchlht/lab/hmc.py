@@ -6,8 +6,12 @@ Published figures and settings: Giunchiglia and Lukasiewicz, NeurIPS 2020: train
 
 from __future__ import annotations
 
+import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from lzma import LZMAError
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 from torchlht import console
 from torchlht.answer.records import read_metrics
 from torchlht.errors import DataError
-from torchlht.files import csv_text, write_text
+from torchlht.files import csv_text, replacing, write_text
 from torchlht.lab.options import CompareArgs, ReproduceArgs
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.several import train_several
@@ -64,9 +68,10 @@ def reproduce_hmc(args: ReproduceArgs) -> Path:
         DataError: when `root` is missing, or holds none of the sets.
     """
     if args.root is None:
-        raise DataError("hmc needs its ARFF files: pass the folder that holds them with `root`")
+        raise DataError("hmc needs its ARFF files: pass the folder or the .zip that holds them with `root`")
     out = args.out or Path("runs") / f"hmc-{args.scale}"
-    files = {one: find_set(args.root, one.name) for one in SETS}
+    root = unpacked(args.root, out / "sets")
+    files = {one: find_set(root, one.name) for one in SETS}
     if not any(files.values()):
         raise DataError(f"{args.root}: holds none of the sets, such as {SETS[0].name}.train.arff")
     for part, one, file, arm, mask, seed in planned(args, files):
@@ -78,6 +83,22 @@ def reproduce_hmc(args: ReproduceArgs) -> Path:
                 (folder / heavy).unlink(missing_ok=True)  # fifteen sets would take gigabytes
         write_tables(args, out, files)
     return write_tables(args, out, files)
+
+
+def unpacked(root: Path, folder: Path) -> Path:
+    """The folder that holds the sets; those of a .zip are unpacked once, into `folder`. Raises DataError if they cannot be."""
+    if root.suffix.lower() != ".zip" or not root.is_file():
+        return root
+    try:
+        with zipfile.ZipFile(root) as archive:
+            for one in archive.infolist():
+                file = folder / Path(one.filename).name
+                if file.suffix.lower() == ".arff" and not file.is_file():
+                    with archive.open(one) as packed, replacing(file) as beside, beside.open("wb") as written:
+                        shutil.copyfileobj(packed, written)
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, LZMAError, zlib.error) as error:
+        raise DataError(f"{root}: cannot be unpacked ({error}); unpack it, and pass the folder") from None
+    return folder
 
 
 def find_set(root: Path, name: str) -> Path | None:
