@@ -100,6 +100,12 @@ def test_the_readme_fits_on_a_screen_and_a_half() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
+def test_the_readme_counts_the_methods_to_compare_with() -> None:
+    others = [name for name in torchlht.list_methods() if not name.startswith("lht")]
+    assert len(others) == 15
+    assert "and fifteen methods to compare it with" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_every_command_is_on_a_page() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
     assert [name for name in all_commands() if f"lht {name}" not in text] == []
