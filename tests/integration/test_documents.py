@@ -161,3 +161,11 @@ def test_the_public_names_are_what_is_visible() -> None:
     assert torchlht.__version__ == importlib.metadata.version("torchlht")
     for name in set(torchlht.__all__) - {"__version__"}:
         assert getattr(torchlht, name).__name__ in (name, "from_pretrained")
+
+
+def test_the_answers_in_the_readme_are_those_of_the_page_about_them() -> None:
+    """Typed twice, and so held to each other."""
+    readme, page = ((ROOT / name).read_text(encoding="utf-8").splitlines() for name in ("README.md", "docs/sure.md"))
+    shown = [line for line in readme if line.startswith("    │")]
+    assert len(shown) > 2
+    assert [line for line in shown if line not in page] == []
