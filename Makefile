@@ -23,11 +23,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## train flat, multihead, lht and lht with unknown labels filled in on the drawn birds, and compare them
 	$(BIN)/lht compare demo --methods flat,multihead,lht,lht:semi=both --mask 0.9 --seeds 3 --epochs 18 --out runs/demo --resume
 
-test: check  ## everything CI runs
+test: check  ## ruff, mypy and every test; CI also runs `make docs`
 	$(BIN)/pytest -q -n 2 tests/doors
 	$(BIN)/pytest -q -n 2 tests/integration
 
-check: $(READY)  ## ruff, mypy --strict and the unit tests: under a minute
+check: $(READY)  ## ruff, mypy --strict and the unit tests: about two minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

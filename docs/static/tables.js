@@ -1,4 +1,4 @@
-// Tables of eight rows or more can be sorted and filtered. Nothing is asked of the network: it works from file://.
+// Tables of eight rows or more can be sorted and filtered; wide ones scroll by keyboard, too. Nothing is asked of the network: it works from file://.
 "use strict";
 
 const LEAST = 8; // rows a table needs
@@ -70,7 +70,16 @@ function filtered(table) {
   sortable(head, body);
 }
 
+// What scrolls sideways must be within reach of the Tab key.
+function reachable(wrapper) {
+  const wide = wrapper.scrollWidth > wrapper.clientWidth;
+  const said = { tabindex: "0", role: "region", "aria-label": "table, scrolls sideways" };
+  for (const [name, value] of Object.entries(said)) wide ? wrapper.setAttribute(name, value) : wrapper.removeAttribute(name);
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   for (const cell of document.querySelectorAll("article table.docutils td")) cell.classList.toggle("number", /^[\d(+−-].{0,18}$/.test(cell.textContent.trim()));
   document.querySelectorAll("article table.docutils").forEach(filtered);
+  const seen = new ResizeObserver((changes) => changes.forEach((change) => reachable(change.target)));
+  document.querySelectorAll("article .table-wrapper").forEach((wrapper) => seen.observe(wrapper));
 });

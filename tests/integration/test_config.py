@@ -37,6 +37,14 @@ def test_flags_and_keywords_override_the_file(embeddings: Path, tmp_path: Path) 
     assert weights(tmp_path / "a") == weights(run.path)
 
 
+def test_a_file_of_ones_own_may_say_where_the_run_goes(embeddings: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    (tmp_path / "mine.yaml").write_text(f"data: {embeddings}\nepochs: 1\nquiet: true\nout: {place}\n")
+    main(["train", "--config", str(tmp_path / "mine.yaml")])
+    assert (place / "metrics.json").is_file()
+    assert torchlht.train(config=tmp_path / "mine.yaml", epochs=2, out=tmp_path / "other").path == tmp_path / "other"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -100,6 +100,12 @@ def test_the_readme_fits_on_a_screen_and_a_half() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
+def test_the_readme_counts_the_methods_to_compare_with() -> None:
+    others = [name for name in torchlht.list_methods() if not name.startswith("lht")]
+    assert len(others) == 15
+    assert "and fifteen methods to compare it with" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_every_command_is_on_a_page() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
     assert [name for name in all_commands() if f"lht {name}" not in text] == []
@@ -155,3 +161,11 @@ def test_the_public_names_are_what_is_visible() -> None:
     assert torchlht.__version__ == importlib.metadata.version("torchlht")
     for name in set(torchlht.__all__) - {"__version__"}:
         assert getattr(torchlht, name).__name__ in (name, "from_pretrained")
+
+
+def test_the_answers_in_the_readme_are_those_of_the_page_about_them() -> None:
+    """Typed twice, and so held to each other."""
+    readme, page = ((ROOT / name).read_text(encoding="utf-8").splitlines() for name in ("README.md", "docs/sure.md"))
+    shown = [line for line in readme if line.startswith("    │")]
+    assert len(shown) > 2
+    assert [line for line in shown if line not in page] == []

@@ -88,7 +88,7 @@ def test_from_a_messy_folder_to_an_exported_model(said: Callable[[str], str], me
 
     text = said("predict runs/own birds/Songbirds --on-error skip --confidence 0.5")
     assert re.findall(r"skipped birds/Songbirds/(\S+):", text) == ["broken.png", "empty.jpg"]
-    assert "answered is the deepest class whose probability reaches 0.5 (confidence 0.5)" in text
+    assert "the answer is the deepest class whose probability reaches 0.5 (confidence 0.5)" in text
     assert "mean over levels" in said("evaluate runs/own"), "pictures that training skipped are skipped again"
     assert re.search(r"cannot be promised from \d+ validation samples", said("predict runs/own birds --risk 0.001"))
 

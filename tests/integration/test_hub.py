@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import torchlht
+from torchlht.answer.card import figures
 from torchlht.answer.hub import push
 from torchlht.cli import main
 from torchlht.errors import RunError
@@ -120,3 +121,22 @@ def test_without_a_right_to_write_it_says_so(stand_in: dict[str, bytes], embeddi
     with pytest.raises(RunError, match="the hub did not take it"):
         push(run, "no such name")
     assert not stand_in
+
+
+def test_a_hub_that_is_out_of_reach_and_a_run_without_a_tree_are_refused_in_a_sentence(
+    embeddings: Path, tmp_path: Path, monkeypatch
+) -> None:
+    run = torchlht.train(embeddings, epochs=1, quiet=True, out=tmp_path / "run")
+    monkeypatch.setattr(hub, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    with pytest.raises(RunError, match=r"the hub did not take it .* is it within reach"):
+        push(run, "me/birds")
+    (run / "graph.json").write_text("{}")
+    with pytest.raises(RunError, match="only runs on a tree go to the hub"):
+        push(run, "me/birds")
+
+
+def test_the_card_has_a_dash_where_nothing_could_be_measured() -> None:
+    levels = [{"name": "family", "accuracy": 0.5, "samples": 4}, {"name": "species", "accuracy": None, "samples": 0}]
+    assert figures({"levels": levels}).endswith("| family | 50.0 | 4 |\n| species | – | 0 |")

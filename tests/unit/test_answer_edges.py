@@ -64,6 +64,17 @@ def test_where_the_weighted_count_promises_nothing_the_strict_one_may() -> None:
     assert curve.threshold(0.4) == GRID[0]
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("weighted", "most"), [(0.02, 1.25), (0.02, 100.0), (0.3, 1.25), (0.02, np.inf)])
+def test_the_least_risk_is_promised_and_nothing_below_it(weighted: float, most: float, strict: bool) -> None:
+    curve = RiskCurve(999, np.full(len(GRID), weighted * 999), most, np.full(len(GRID), 200.0), np.full(len(GRID), 999.0))
+    least = curve.lowest_risk(strict=strict)
+    assert least is not None
+    assert curve.threshold(least + 1e-9, strict=strict) == GRID[0]
+    with pytest.raises(ConfigError, match="cannot be promised"):
+        curve.threshold(least - 1e-9, strict=strict)
+
+
 @pytest.mark.parametrize("most", [1.25, np.inf])
 def test_a_risk_curve_comes_back_from_what_is_kept_of_it(most: float) -> None:
     curve = curve_of(999, weighted=0.25, strict=0.5, most=most)

@@ -33,6 +33,17 @@ def test_bash_completes_commands_second_words_and_flags(capsys: pytest.CaptureFi
     assert completed(script, "lht train birds b") == []
 
 
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
+def test_bash_completes_values_that_are_few_and_leaves_files_to_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "bash"])
+    script = capsys.readouterr().out
+    assert completed(script, "lht train birds --semi p") == ["propagate", "posterior"]
+    assert completed(script, "lht export runs/birds --to ") == ["onnx", "torch", "web"]
+    assert "darwin-core" in completed(script, "lht label export birds --to ")
+    assert completed(script, "lht completion b") == []
+    assert completed(script, "lht train ") == completed(script, "lht train --out ") == []
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_every_flag_of_every_command_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["completion", shell])

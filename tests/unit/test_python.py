@@ -145,6 +145,14 @@ def test_a_run_knows_its_metrics_and_its_model_and_is_a_path(finished: Trained, 
         finished.no_such_thing  # noqa: B018
 
 
+def test_a_level_without_test_labels_has_no_accuracy(finished: Trained) -> None:
+    levels = [{"name": "family", "accuracy": 0.75}, {"name": "species", "accuracy": None}]
+    (finished.path / "metrics.json").write_text(json.dumps({"levels": levels}))
+    assert finished.accuracy == {"family": 0.75, "species": None}
+    assert repr(finished).endswith("family 75.0, species –)")
+    assert "<td>75.0</td><td>–</td>" in finished._repr_html_()
+
+
 def test_train_takes_a_path_and_keywords_of_the_method(tmp_path: Path, monkeypatch) -> None:
     asked: list[TrainArgs] = []
     monkeypatch.setattr("torchlht.learn.training.train", lambda args: asked.append(args) or tmp_path)

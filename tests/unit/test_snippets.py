@@ -19,6 +19,7 @@ ELSEWHERE = {
     "docs/first-hour.md": "tests/integration/test_first_hour.py walks it",
     "docs/audit.md": "tests/integration/test_audit.py",
     "docs/graphs.md": "small data: tests/unit/test_exclusive.py, tests/integration/test_several_pictures.py",
+    "docs/index.md": "`make setup`, which every run of CI does, and the demo: tests/integration/test_documents.py",
     "docs/integrations.md": "boards and other packages: tests/unit/test_following.py and tests/integration/test_training.py",
     "docs/label.md": "opens a browser and waits: tests/integration/test_label_page.py and tests/doors/test_label.py",
     "docs/new-classes.md": "needs an official archive: tests/integration/test_lowshot_runs.py with drawn birds",

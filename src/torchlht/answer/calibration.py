@@ -260,16 +260,19 @@ class RiskCurve:
             holds = self._bound(way)[:-1] <= risk  # at the last threshold nothing is answered
             if holds.any():
                 return float(GRID[int(holds.argmax())])
-        lowest = self.lowest_risk()
+        lowest = self.lowest_risk(strict=strict)
         can = "nothing can" if lowest is None else f"only {lowest:.2g} or more can"
         raise ConfigError(
             f"`risk={risk:g}` cannot be promised from {self.samples:,} validation samples, {can}: "
             "pass a higher `risk`, or run lht calibrate RUN DATA with more labelled samples"
         )
 
-    def lowest_risk(self) -> float | None:
-        """The least risk that can be promised; None if none below 1 can."""
+    def lowest_risk(self, *, strict: bool = False) -> float | None:
+        """The least risk for which there is a `threshold`; None if there is none below 1."""
         least = float(self._bound(strict=True)[:-1].min())
+        if not strict:
+            enough = self.most / (TAKEN * (self.samples + 1))  # B takes no more than its share of such an α
+            least = min(least, max(float(self._bound(strict=False)[:-1].min()), enough))
         return least if least < 1 else None
 
     def _bound(self, strict: bool) -> Floats:

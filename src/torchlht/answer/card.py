@@ -49,7 +49,8 @@ def figures(metrics: dict[str, Any]) -> str:
     """A table of accuracies, coarse → fine."""
     if not metrics.get("levels"):
         return "Nothing was measured."
-    rows = [f"| {one['name']} | {100 * one['accuracy']:.1f} | {one['samples']:,} |" for one in metrics["levels"]]
+    shares = ["–" if one["accuracy"] is None else f"{100 * one['accuracy']:.1f}" for one in metrics["levels"]]
+    rows = [f"| {one['name']} | {s} | {one['samples']:,} |" for one, s in zip(metrics["levels"], shares, strict=True)]
     return "\n".join(["| level | accuracy, % | samples |", "|---|---|---|", *rows])
 
 

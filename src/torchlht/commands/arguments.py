@@ -64,6 +64,11 @@ class Argument:
         return any(get_origin(kind) in (tuple, list) for kind in self.kinds)
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The values it may have, if they are few and known."""
+        return tuple(str(word) for kind in self.kinds if get_origin(kind) is Literal for word in get_args(kind))
+
+    @property
     def value(self) -> str:
         """What its value looks like: N, a|b, PATH."""
         if self.several:

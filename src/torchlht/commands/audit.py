@@ -22,7 +22,7 @@ class AuditArgs(OnErrorArgs, TreeArgs, AcceleratorArgs):
     out: Path = Path("audit")
     """Folder to write: labels.csv, twins.csv, tree.csv, audit.json and audit.html."""
     precision: WholeShare = 0.5
-    """Cut the list of labels where fewer than this share of it are to be expected wrong."""
+    """End the list of labels where a smaller share of it than this is expected to be wrong."""
     all: bool = False
     """List every known label with its probability of being wrong."""
     backbone: str = "efficientnet_lite0"

@@ -103,7 +103,7 @@ class AcceleratorArgs(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class AskingArgs(AcceleratorArgs):
-    """Where a model runs, and how many processes decode pictures."""
+    """How pictures are decoded."""
 
     workers: Workers = 0
-    """How many processes decode pictures."""
+    """How many processes decode pictures; 0 for none besides this one."""

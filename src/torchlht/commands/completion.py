@@ -12,10 +12,14 @@ from torchlht.commands.base import COMMANDS, all_commands, command
 from torchlht.data.options import Options, Word
 
 BASH = """_lht() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" found=""
+    local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" found="" flags=""
     case "${{COMP_WORDS[*]:1:2}}" in
 {cases}
         *) found={first} ;;
+    esac
+    [[ $current == -* ]] && found="$flags"
+    case "${{COMP_WORDS[*]:1:2}} $before" in
+{values}
     esac
     COMPREPLY=($(compgen -W "$found" -- "$current"))
 }}
@@ -50,15 +54,23 @@ def options_of(name: str) -> list[Argument]:
 
 
 def bash(flags: dict[str, list[tuple[str, str]]]) -> str:
-    """The script for bash."""
-    cases = [f'        "{name}"*) found={shlex.quote(" ".join(flag for flag, _ in own))} ;;' for name, own in flags.items()]
+    """The script for bash. What is neither a command nor a flag nor one of few values is a file."""
+    cases = [f'        "{name}"*) flags={shlex.quote(" ".join(flag for flag, _ in own))} ;;' for name, own in flags.items()]
+    values = [
+        f'        "{name}"*" {one.flags[0]}") found={shlex.quote(" ".join(one.choices))} ;;'
+        for name in flags
+        for one in options_of(name)
+        if one.choices
+    ]
     inner = {word: [name.split()[1] for name in flags if name.startswith(f"{word} ")] for word in first_words(flags)}
     begun = [
         f'        "{word} "*) found={shlex.quote(" ".join(names))} ;;'
         for word, names in inner.items()
         if names and word not in flags
     ]
-    return BASH.format(cases="\n".join([*cases, *begun]), first=shlex.quote(" ".join(first_words(flags))))
+    return BASH.format(
+        cases="\n".join([*cases, *begun]), values="\n".join(values), first=shlex.quote(" ".join(first_words(flags)))
+    )
 
 
 def zsh(flags: dict[str, list[tuple[str, str]]]) -> str:

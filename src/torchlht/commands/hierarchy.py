@@ -28,8 +28,14 @@ class HierarchyArgs(Options):
     with several parents are separated by commas."""
     levels: str | None = None
     """Level names coarse → fine, such as order,family,species."""
+
+
+@dataclass(frozen=True)
+class ShowArgs(HierarchyArgs):
+    """A tree of classes to draw."""
+
     depth: Count | None = None
-    """show: how many levels to draw; all by default."""
+    """How many levels to draw; all by default."""
 
 
 def read_hierarchy(args: HierarchyArgs) -> Hierarchy | Graph:
@@ -44,7 +50,7 @@ def read_hierarchy(args: HierarchyArgs) -> Hierarchy | Graph:
 
 
 @command("hierarchy show", "before training")
-def run_hierarchy_show(args: HierarchyArgs) -> None:
+def run_hierarchy_show(args: ShowArgs) -> None:
     """Draw a tree or graph of classes with counts."""
     from torchlht.hierarchy.graph import Graph
 

@@ -23,7 +23,7 @@ FILE = "questions.csv"
 
 @dataclass(frozen=True)
 class AskArgs(PlayArgs, NextArgs):
-    """Say what to ask next."""
+    """What to ask next, and how to print it."""
 
     FIRST: ClassVar[tuple[str, ...]] = ("budget", "cost", "cannot_tell", "target", "strategy", "out", "format", "simulate")
     _: KW_ONLY

@@ -204,7 +204,7 @@ def print_table(found: Sequence[Named], asked: Wanted) -> None:
     console.out.print(table)
     if asked.promise:
         promise = f"{asked.promise}{measured_on(found[0].calibration) if asked.promise.startswith('risk') else ''}"
-        console.say(f"answered is the deepest class whose probability reaches {asked.threshold:.3g} ({promise})")
+        console.say(f"the answer is the deepest class whose probability reaches {asked.threshold:.3g} ({promise})")
     if not asked.promise:
         for mark, meaning in (("(ends)", "the branch ends further up"), ("(none)", "the branch skips this level")):
             if any(level.text == mark for named in found for level in named.levels):

@@ -135,8 +135,9 @@ def _narrow_levels(links: Sequence[Links], levels: Sequence[str]) -> list[Fault]
 
 def narrower(coarse: str, coarse_size: int, fine: str, fine_size: int) -> str:
     """The sentence for a finer level with fewer classes than the coarser one above it."""
+    classes = "1 class" if fine_size == 1 else f"{fine_size} classes"
     return (
-        f"level {fine!r} is finer than {coarse!r} but narrower ({fine_size} classes against {coarse_size}): "
+        f"level {fine!r} is finer than {coarse!r} but narrower ({classes} against {coarse_size}): "
         "levels run coarse → fine; --levels names them in that order"
     )
 

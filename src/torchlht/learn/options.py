@@ -48,6 +48,8 @@ def preset(name: str) -> dict[str, Any]:
 def configured(path: str | Path) -> dict[str, Any]:
     """Options from a file: the config.yaml of a run, or `name: value` lines with the names that Python uses.
 
+    The directory of that run is left out, since its copy goes elsewhere; `out` in a file of one's own counts.
+
     Raises:
         ConfigError: when it cannot be read, or names an option that there is not.
     """
@@ -58,7 +60,8 @@ def configured(path: str | Path) -> dict[str, Any]:
     known = {field.name for field in dataclasses.fields(TrainArgs)}
     if unknown := [str(name) for name in values if name not in known]:
         raise ConfigError(f"{path}: {unknown[0]!r} is no option: {suggestion(unknown[0], sorted(known))}")
-    return {name: value for name, value in values.items() if name not in ("out", "resume", "config")}
+    left_out = {"resume", "config"} if values is found else {"out", "resume", "config"}
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def merged(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

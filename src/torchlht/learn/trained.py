@@ -49,8 +49,11 @@ class Trained(os.PathLike[str]):
         return read_metrics(self.path)
 
     @property
-    def accuracy(self) -> dict[str, float]:
-        """The accuracy on the test samples at each level, coarse → fine; empty when nothing was tested."""
+    def accuracy(self) -> dict[str, float | None]:
+        """The accuracy on the test samples at each level, coarse → fine; empty when nothing was tested.
+
+        None at a level that no test sample has a label of.
+        """
         return {level["name"]: level["accuracy"] for level in self.metrics.get("levels", ())}
 
     @cached_property
@@ -63,13 +66,13 @@ class Trained(os.PathLike[str]):
         return self.model.predict(inputs, **how)
 
     def __repr__(self) -> str:
-        figures = ", ".join(f"{name} {100 * (value or 0):.1f}" for name, value in self.accuracy.items())
+        figures = ", ".join(f"{name} {_percent(value)}" for name, value in self.accuracy.items())
         return f"Trained({str(self.path)!r}: {figures or 'not tested'})"
 
     def _repr_html_(self) -> str:
         """Its accuracies as a table, for notebooks."""
         head = "".join(f"<th>{escape(name)}</th>" for name in self.accuracy)
-        cells = "".join(f"<td>{100 * (value or 0):.1f}</td>" for value in self.accuracy.values())
+        cells = "".join(f"<td>{_percent(value)}</td>" for value in self.accuracy.values())
         return f"<table><tr><th>run</th>{head}</tr><tr><td>{escape(str(self.path))}</td>{cells}</tr></table>"
 
     def __str__(self) -> str:
@@ -92,6 +95,11 @@ class Trained(os.PathLike[str]):
         if name.startswith("_") or name == "path":
             raise AttributeError(name)
         return getattr(self.path, name)
+
+
+def _percent(value: float | None) -> str:
+    """A share in percent; a dash if it is not known."""
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 @entrance

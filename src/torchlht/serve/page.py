@@ -178,7 +178,7 @@ def promises(model: Model, written: Written, strict: bool) -> list[dict[str, flo
         return []
     curve, found = model.calibration.risks[model.rule], {}
     for risk in RISKS:
-        lowest = curve.lowest_risk()
+        lowest = curve.lowest_risk(strict=strict)
         if lowest is not None and risk >= lowest:
             found[risk] = curve.threshold(risk, strict=strict)
     threshold = written.metadata["threshold"]

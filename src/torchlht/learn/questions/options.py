@@ -82,7 +82,7 @@ class QuestionArgs(WorthArgs, BackboneArgs, OnErrorArgs, TreeArgs):
 
 @dataclass(frozen=True)
 class NextArgs(QuestionArgs):
-    """Say what to ask next."""
+    """What was asked before."""
 
     _: KW_ONLY
     strategy: StrategyName = "ours"

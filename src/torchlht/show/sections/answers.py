@@ -256,8 +256,8 @@ def _unpromised(ours: Seen, refused: list[float]) -> list[str]:
     curve = ours.model.calibration.risks[ours.model.rule]
     lowest = curve.lowest_risk()
     least = "nothing can be promised" if lowest is None else f"{100 * lowest:.2g} % is the least that can be promised"
-    shares = listed([f"{100 * risk:g}" for risk in refused])
-    return [f"The promise of at most {shares} % wrong answers: from {curve.samples:,} validation samples {least}."]
+    shares = listed([f"{100 * risk:g} %" for risk in refused])
+    return [f"The promise of at most {shares} wrong answers: from {curve.samples:,} validation samples {least}."]
 
 
 def _curve_alt(points: list[Point]) -> str:
