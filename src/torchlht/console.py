@@ -162,7 +162,8 @@ class GridView:
         left = (time.monotonic() - self.started) / self.done * (self.total - self.skipped - self.done)
         soon = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
         self.bar.update(self.task, advance=1, description=soon)
-        notes.print(f"{self.skipped + self.done}/{self.total}  {text}" + ("" if self.live else f"   {soon}"), soft_wrap=True)
+        soon = "" if self.live or self.skipped + self.done == self.total else f"   {soon}"
+        notes.print(f"{self.skipped + self.done}/{self.total}  {text}{soon}", soft_wrap=True)
 
     def __enter__(self) -> GridView:
         self.bar.start()

@@ -230,9 +230,19 @@ def test_the_command_says_one_line_and_the_next_step(tmp_path: Path, capfd: pyte
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.parent.name != "birds"} == {
         "birds",
         "birds.onnx",
+        "birds.onnx.md",
         "new",
         "new/b.pt2",
+        "new/b.pt2.md",
     }
+    card = (tmp_path / "birds.onnx.md").read_text()
+    assert "lht predict birds.onnx" in card
+    assert "Überart 2 › family 4 › linear 9" in card
+    assert "## Limits" in (tmp_path / "birds" / "README.md").read_text()  # of save_pretrained
+    (tmp_path / "birds.onnx.md").write_text("my notes")
+    with pytest.raises(ConfigError, match="exists and is not a model card that we wrote"):
+        run_export(ExportArgs(run=str(tmp_path / "birds")))
+    assert (tmp_path / "birds.onnx.md").read_text() == "my notes"
 
 
 # ---- without torch -------------------------------------------------------------------------------------------------

@@ -128,6 +128,12 @@ def test_exports_and_reports_see_pictures(pairs: Path, tmp_path: Path, capsys: p
     own = answers([str(run.path), *pictures], capsys)
     assert answers([str(tmp_path / "run.onnx"), *pictures], capsys) == own
     assert all("levels" in one for one in own)
+    card = (tmp_path / "run.onnx.md").read_text()
+    precision = run.metrics["graph_levels"][-1]["average_precision"]
+    assert f"| species | {100 * precision:.1f} | 4 |" in card
+    assert f"with torchlht {torchlht.__version__}:" in card
+    assert "method: lht" in card
+    assert str(tmp_path) not in card  # no place on this machine
     main(["report", str(run.path)])
     assert "species" in (run.path / "report" / "report.html").read_text()
 

@@ -42,5 +42,6 @@ def test_names_are_text_and_features_have_no_picture() -> None:
 
 def test_a_comparison_is_its_table_of_accuracies() -> None:
     values = {("lht", 0.9, "species", column): {0: 0.4, 1: 0.5} for column in ("accuracy", "mean_accuracy")}
-    shown = Comparison(["lht"], [0.9], ["species"], [0, 1], values)._repr_html_()
-    assert "<td>90%</td><td>lht</td><td>45.0 ± 7.1</td>" in shown
+    found = Comparison(["lht"], [0.9], ["species"], [0, 1], values)
+    assert "<td>90%</td><td>lht</td><td>45.0 ± 7.1</td>" in found._repr_html_()
+    assert repr(found) == "Comparison(lht; 90% masked; 2 seeds)"

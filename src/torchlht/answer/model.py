@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 from torchlht.answer.asking import device_of, evaluating, over
 from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.calibration import Calibration
+from torchlht.answer.card import card
 from torchlht.answer.finding import GRAPH, find_run
 from torchlht.answer.named import Named, Restriction, Wanted, name_all
 from torchlht.answer.novelty import Novelty
@@ -287,8 +288,13 @@ class Model(nn.Module, Predictor):
         version = importlib.metadata.version("torchlht")
         write_yaml(folder / CONFIG, {"torchlht": version, "model": self.config(), **(extra or {})})
 
-    def save_pretrained(self, directory: str | Path, *, extra: dict[str, Any] | None = None) -> None:
-        """Write config.yaml, hierarchy.json and model.safetensors. They hold plain values and tensors, never pickles."""
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write config.yaml, hierarchy.json, model.safetensors and a model card, README.md: plain values and tensors."""
+        self.save(directory)
+        write_text(Path(directory) / "README.md", card(Path(directory), Path(directory).name))
+
+    def save(self, directory: str | Path, *, extra: dict[str, Any] | None = None) -> None:
+        """The same without a card; `extra` is kept in config.yaml."""
         folder = Path(directory)
         self.write_config(folder, extra=extra)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}

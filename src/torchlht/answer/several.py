@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -284,7 +285,9 @@ class GraphModel(Answering, nn.Module):
         more: dict[str, Any] = {"preprocess": self.preprocess.to_dict()} if self.preprocess else {}
         more |= {"levels": list(self.levels)} if self.levels else {}
         more |= {"pooling": "both"} if self.backbone.peaked else {}
-        write_yaml(folder / CONFIG, {"model": model | {"options": options, "smoothed": kept, **more}, **extra})
+        version = importlib.metadata.version("torchlht")
+        written = {"torchlht": version, "model": model | {"options": options, "smoothed": kept, **more}, **extra}
+        write_yaml(folder / CONFIG, written)
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
         with replacing(folder / WEIGHTS) as beside:
             save_file(tensors, beside)

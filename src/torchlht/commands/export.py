@@ -12,6 +12,7 @@ from torchlht.commands.base import RunPlace, StrictArgs, command, listed
 from torchlht.data.options import Word
 from torchlht.doors import OpenShare, WholeShare
 from torchlht.errors import ConfigError
+from torchlht.files import write_text
 
 if TYPE_CHECKING:
     from torchlht.answer.exported.write import Written
@@ -58,12 +59,22 @@ ENDS: dict[Literal["onnx", "torch", "web"], str] = {"onnx": SUFFIXES["onnx"], "t
 
 @command("export", "with a trained model")
 def run_export(args: ExportArgs) -> None:
-    """Export a run to one file with everything it needs: ONNX, torch.export, or a web page."""
+    """Export a run to one file with everything it needs: ONNX, torch.export, or a web page; and a model card beside it."""
+    from torchlht.answer.card import card_beside
+
     out = args.out or beside(args.run, ENDS[args.kind()])
+    place, told = card_beside(args.run, out)
     if (Path(args.run) / GRAPH).is_file():
-        return run_graph(args, out)
-    if args.kind() == "web":
-        return run_web(args, out)
+        run_graph(args, out)
+    elif args.kind() == "web":
+        run_web(args, out)
+    else:
+        run_tree(args, out)
+    write_text(place, told)
+
+
+def run_tree(args: ExportArgs, out: Path) -> None:
+    """Export a run on a tree to ONNX or torch.export."""
     from torchlht.answer.exported.write import export
 
     assert args.to != "web"

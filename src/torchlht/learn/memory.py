@@ -154,7 +154,7 @@ def keep(
             write_embeddings(path / SAMPLES, *test, model.hierarchy)
             args = dataclasses.replace(args, data=lasting_name(str(path / SAMPLES)))
         run.write_history(history)
-        model.save_pretrained(path, extra={"train": args.settled(recipe), **extra})
+        model.save(path, extra={"train": args.settled(recipe), **extra})
         selection = {"rule": "last", "epoch": len(history), "epochs": len(history)}
         seconds = sum(row.get("seconds", 0.0) for row in history)
         run.write_metrics({"selection": selection, "train_seconds": seconds, "parameters": model.method.parameter_count()})

@@ -132,7 +132,7 @@ def train_there(machine: Machine, args: TrainArgs) -> Path:
             seen, known = (seen_samples(args, prepared.samples, model, shown, split) for split in ("train", "val"))
             model.novelty = None if seen is None else learn_novelty(model, seen, known, sets.workers)
     if machine.is_global_zero:
-        model.save_pretrained(run.path, extra=origin(args, recipe, launch))
+        model.save(run.path, extra=origin(args, recipe, launch))
         run.write_metrics(metrics)
     machine.barrier()
     return run.path

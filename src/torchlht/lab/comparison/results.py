@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Column, Table
 
+from torchlht.console import plural
 from torchlht.errors import RunError
 from torchlht.files import csv_text, read_csv, write_text
 from torchlht.lab.comparison.board import ACCURACY, TREE, Board, board_for, board_of
@@ -71,7 +72,7 @@ def tidy(board: Board, metrics: dict[str, Any], level: dict[str, Any], **keys: A
     return {column: round(value, 6) if isinstance(value, float) else value for column, value in row.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """results.csv in memory.
 
@@ -94,6 +95,10 @@ class Comparison:
     diverged: Sequence[str] = ()
     folder: Path | None = None
     board: Board = TREE
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{mask:.0%}" for mask in self.masks)
+        return f"Comparison({', '.join(self.methods)}; {shares} masked; {plural(len(self.seeds), 'seed')})"
 
     def _repr_html_(self) -> str:
         """The table of accuracies, for notebooks."""
