@@ -288,3 +288,30 @@ def test_what_was_selected_and_answered_by_somebody_meanwhile_is_asked_about(dat
     one.until("document.getElementById('conflict').open")
     assert "eva says Auks › Razorbill" in one.text("#both")
     assert answers(data)[-1].by == "eva"
+
+
+def test_a_picture_shown_again_with_new_suggestions_still_meets_the_answer_of_somebody(
+    data: Path, address: str, browser: Any
+) -> None:
+    one, two = (Tab(browser, address, person) for person in ("fay", "gus"))
+    for tab in (one, two):
+        tab.queue("all")
+    learned = iter(range(1000, 2000))
+
+    def newer(route: Any) -> None:  # what a training that ends tells the page
+        answer = route.fetch()
+        said = answer.json()
+        said["learning"]["asked"] = next(learned)
+        route.fulfill(response=answer, json=said)
+
+    one.press("raz")
+    one.press("Enter")
+    one.until("document.getElementById('saved').textContent.startsWith('saved')")
+    two.page.route("**/api/changes*", newer)
+    two.until("document.getElementById('history').textContent.includes('fay')")  # it was shown again
+    assert two.text("#message") == "somebody else has answered this one meanwhile"
+    two.press("ivg")
+    two.press("Enter")
+    two.until("document.getElementById('conflict').open")
+    assert "fay says Auks › Razorbill" in two.text("#both")
+    assert answers(data)[-1].by == "fay"

@@ -15,6 +15,7 @@ const KEYS = "1234567890ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const WORDS = { only: "not deeper", cant_tell: "can't tell", not_in_tree: "not in the tree", wrong_picture: "wrong picture" };
 const MARKS = { "?": "cant_tell", "!": "not_in_tree", "#": "wrong_picture" };
 const MANY = 60;
+const MEANWHILE = "somebody else has answered this one meanwhile";
 
 const tree = { names: [], levels: [], parents: [], often: [], search: new Names() };
 let about = {}; // what the server told at the start, and its progress since
@@ -86,7 +87,8 @@ async function latest(ask) {
   }
 }
 
-async function readQueue() {
+/** The queue from its beginning. `again` says that nobody asked for it: see `show`. */
+async function readQueue(again = false) {
   const name = at("queue").value, takes = about.queues.find((one) => one.name === name).takes;
   at("wanted").hidden = !takes;
   at("wanted").placeholder = takes === "node" ? "letters of a class" : "part of a name or folder";
@@ -95,7 +97,7 @@ async function readQueue() {
   if (!said) return;
   [list, total, here, cursor] = [said.samples, said.total, 0, 0];
   marked.clear();
-  await show();
+  await show(again);
 }
 
 async function readMore() {
@@ -121,7 +123,8 @@ const step = (by) => guard(async () => {
 
 // ---- showing ----------------------------------------------------------------------------------------------------------
 
-async function show() {
+/** The grid, or the one at `here`. Shown `again` because the model learned, it keeps the version that its reader has seen, so that answers of others meet the conflict. */
+async function show(again = false) {
   at("single").hidden = grid;
   at("grid").hidden = !grid;
   at("view").textContent = grid ? "single" : "grid";
@@ -130,7 +133,9 @@ async function show() {
   if (!list.length) { await latest(async () => detail = null); at("place").textContent = "nothing in this queue"; return showEmpty(); }
   const said = await latest(() => get(`/api/sample/${list[here].i}`));
   if (!said || grid) return;
-  detail = said;
+  const seen = again && detail?.i === said.i ? detail.version : said.version;
+  if (seen !== said.version) tell(MEANWHILE);
+  detail = { ...said, version: seen };
   list[here] = { ...list[here], ...detail };
   since = performance.now();
   showSingle();
@@ -461,12 +466,12 @@ async function follow() {
       list = list.map((one) => (now.has(one.i) && !selected(one.i) ? { ...one, ...now.get(one.i) } : one));
       if (grid && said.samples.length) showGrid();
       const theirs = grid ? said.samples.some((one) => marked.has(one.i)) : detail && now.has(detail.i) && now.get(detail.i).version !== detail.version;
-      if (theirs) tell(grid ? "somebody else has answered some of those selected meanwhile" : "somebody else has answered this one meanwhile");
+      if (theirs) tell(grid ? "somebody else has answered some of those selected meanwhile" : MEANWHILE);
     }
     const fresh = about.trainings.length !== model || about.learning.asked !== asked;
     if (fresh && !at("search").value && !marked.size) { // suggestions and queues follow
       const now = list[here], queue = at("queue").value;
-      if (queue === "next" || queue === "disagree") await readQueue(); else if (now) await show();
+      if (queue === "next" || queue === "disagree") await readQueue(true); else if (now) await show(true);
     }
   });
   setTimeout(follow, about.learning.training || about.learning.features ? 700 : 2500);
