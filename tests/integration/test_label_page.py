@@ -79,8 +79,9 @@ def address(data: Path) -> Iterator[str]:
             said += line
         yield re.search(r"open (\S+)", said)[1]  # type: ignore[index]
         server.send_signal(signal.SIGINT)
-        assert "every answer is saved; next: lht label export" in server.stdout.read()
-        assert server.wait(20) == 0
+        said, code = server.stdout.read(), server.wait(20)
+        assert "every answer is saved; next: lht label export" in said, f"exit code {code}: {said}"
+        assert code == 0
 
 
 @pytest.fixture(scope="module")
