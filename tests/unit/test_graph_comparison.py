@@ -19,11 +19,12 @@ import torchlht
 from torchlht.answer.several import GraphModel
 from torchlht.cli import main
 from torchlht.data.several import hold_out, read_several
+from torchlht.hierarchy.graph import Graph
 from torchlht.lab.comparison.results import read_results
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.several import prepare, samples_of
 from torchlht.measure.samplewise import Samplewise, area_values
-from torchlht.measure.several import average_precision, f1_values
+from torchlht.measure.several import average_precision, f1_values, samplewise
 
 
 @settings(max_examples=30, deadline=None)
@@ -127,6 +128,15 @@ def test_without_a_test_part_seeds_share_their_test_samples(tmp_path: Path) -> N
     _, rows = samples_of(GraphModel.load(run), run, None, "test")
     everything = read_several(file)
     assert set(rows) == set(hold_out(everything, 0.2, 1, "test").index("test")) != set(one.index("test"))
+
+
+def test_samples_count_in_leaves_right_below_a_class_that_is_above_all_leaves() -> None:
+    graph = Graph.from_edges([("bird", "gull"), ("bird", "auk"), ("swimmer", "auk")])
+    labels = graph.close(np.eye(4, dtype=np.int8)[[graph.index(name) for name in ("gull", "auk", "auk")]])
+    said = graph.close(np.eye(4, dtype=np.int8)[[graph.index(name) for name in ("gull", "auk", "gull")]]) == 1
+    judged = np.array([name != "bird" for name in graph.names])
+    kept = samplewise(labels, np.ones((3, 4), np.float32), said & judged, graph, judged, exclusive=True)
+    np.testing.assert_array_equal(kept.figures["leaf_accuracy"], [1, 1, 0])
 
 
 def test_one_label_per_sample_in_a_graph_is_compared_by_right_leaves(
