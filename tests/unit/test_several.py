@@ -17,7 +17,8 @@ import torchlht
 from torchlht.answer.model import Model
 from torchlht.answer.several import GraphModel, choose
 from torchlht.cli import main
-from torchlht.errors import ConfigError, RunError
+from torchlht.data.arff import Arff, read_arff
+from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.graphs.network import GraphNetwork
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.smoother import Smoother, choose_kernel
@@ -228,8 +229,42 @@ def test_train_predict_and_evaluate_from_the_command_line(tmp_path: Path, capsys
     assert "deep" in second["answer"]
     main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "csv", "--limit", "1"])
     assert capsys.readouterr().out.startswith("file,class,probability,deepest\n")
+    main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "csv", "--limit", "1", "--confidence", "1"])
+    assert capsys.readouterr().out == "file,class,probability,deepest\ngenes.test.arff row 1,,,\n"  # nothing is that sure
     main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--limit", "1"])
     assert "genes.test.arff row 1" in capsys.readouterr().out
+
+
+ARFF = "@ATTRIBUTE f numeric\n@ATTRIBUTE kind {a,'b,c'}\n@ATTRIBUTE class hierarchical "
+
+
+def arff(folder: Path, row: str, classes: str = "1,1/1,1/2,2") -> Arff:
+    """A file of one sample."""
+    (folder / "x.arff").write_text(f"{ARFF}{classes}\n@DATA\n  % a comment\n{row}\n")
+    return read_arff(folder / "x.arff")
+
+
+def test_values_of_arff_files_may_stand_in_quotes_and_classes_between_blanks(tmp_path: Path) -> None:
+    read = arff(tmp_path, """ 0.5 , 'b,c' , "1/1 @ 2" """)
+    np.testing.assert_array_equal(read.features, np.array([[0.5, 0, 1]], np.float32))
+    assert [name for name, one in zip(read.graph.names, read.labels[0], strict=True) if one == 1] == ["1", "1/1", "2"]
+    assert arff(tmp_path, "1,a,1/1", "1/1,1/2,2/1").graph.names == ("1", "1/1", "1/2", "2", "2/1")  # edges have a root
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{0 1.5, 2 1/1}", "a sparse row, which is not read"),
+        ("1e300,a,1", "f is '1e300'; a value is a finite number"),
+        ("nan,a,1", "f is 'nan'; a value is a finite number"),
+        ("1,a,1@", "a class without a name; write . where nothing is known"),
+        ("1,a,", "a class without a name"),
+        ("1,b,1", "kind is 'b', which its attribute does not list"),
+    ],
+)
+def test_faulty_rows_of_arff_files_are_named(tmp_path: Path, row: str, said: str) -> None:
+    with pytest.raises(DataError, match=rf"x\.arff line 6: {said}"):
+        arff(tmp_path, row)
 
 
 def test_a_run_in_python_is_the_same_again_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -342,5 +342,6 @@ def read_as_trained(args: DataArgs, tree: Hierarchy | None = None) -> Samples:
     """
     if tree is None and args.hierarchy:
         tree = Hierarchy.read(args.hierarchy, args.level_names())
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
+    bars = args.several is False
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names(), bars=bars)
     return with_prior(samples, Hierarchy.read(args.prior)) if args.prior else samples
