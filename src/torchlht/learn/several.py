@@ -151,9 +151,8 @@ def _train_there(args: TrainArgs, own: GraphArgs, run: Run) -> Path:
     return run.path
 
 
-def look_at(args: TrainArgs) -> None:
-    """Read data before many runs train on it, so that its problems show up; compute a frozen backbone's features for all."""
-    data = prepare(args)
+def warm(args: TrainArgs, data: Several) -> None:
+    """Compute a frozen backbone's features once, before many runs train on them."""
     if data.images and args.freeze:
         with_features(args, data, sight_of(args, data))
 
@@ -189,6 +188,8 @@ def prepare(args: TrainArgs, graph: Graph | None = None, seed_of_test: int = 0) 
     data = readable(read_on_graph(args.data, args, args.several, graph), args.on_error)
     if not len(data.index("train")):
         raise DataError(f"{args.data}: no training samples")
+    if not (data.labels[data.index("train")] >= 0)[:, data.judged].any():
+        raise DataError(f"{args.data}: no training sample has a label")
     if not len(data.index("test")):
         data = hold_out(data, args.test_share, seed_of_test if data.images is None else 0, "test")
     if args.val == 0:
