@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -322,6 +323,24 @@ def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
     (run.path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"model\.safetensors missing"):
         GraphModel.load(run.path)
+
+
+def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> None:
+    file = write_genes(tmp_path)
+    run = torchlht.train(str(file), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True)
+    assert repr(run) == f"Trained({str(run.path)!r}: AU(PRC) {100 * run.metrics['auprc']:.1f})"
+    assert run.accuracy == {}
+    found = torchlht.evaluate(run, confidences=[0.5])
+    assert found["auprc"] == pytest.approx(run.metrics["auprc"])
+    assert found["answers"][0]["promise"] == "confidence 0.5"
+    assert re.fullmatch(
+        r"GraphCalibration\(temperature [0-9.]+; from [0-9]+ samples\)", repr(torchlht.calibrate(run, file, split="all"))
+    )
+    assert torchlht.export(run, tmp_path / "a.onnx").difference < 1e-5
+    with pytest.raises(ConfigError, match="rule is for one label at each level"):
+        torchlht.evaluate(run, rule="crm")
+    with pytest.raises(ConfigError, match="needs classes with one parent each"):
+        torchlht.export(run, tmp_path / "a.pt2", to="torch")
 
 
 def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:
