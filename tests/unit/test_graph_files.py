@@ -136,6 +136,21 @@ def test_faults_are_named(tmp_path: Path, files: dict[str, str], said: list[str]
     assert all(one in str(error.value) for one in said), error.value
 
 
+def test_where_a_tree_is_needed_a_graph_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": "parents:\n  a: [x, y]\n  b: [x, y, z]\n"})
+    with pytest.raises(HierarchyError) as error:
+        Hierarchy.read(tmp_path / "a.yaml")
+    told = "'a' has two parents, 'x' (line 2) and 'y' (line 2); 'b' has 3 parents, 'x' (line 3) and 'y' (line 3)"
+    assert str(error.value).endswith(f"{told}; this needs a tree")
+    Graph.from_edges([(p, c) for p in "xy" for c in "abcd"]).write(tmp_path / "graph.json")
+    with pytest.raises(HierarchyError) as error:
+        Hierarchy.read(tmp_path / "graph.json")
+    told = (
+        "'a' has two parents, 'x' and 'y'; 'b' has two parents, 'x' and 'y', and 2 others have several, too; this needs a tree"
+    )
+    assert str(error.value).endswith(told)
+
+
 def test_a_label_that_fits_two_nodes_of_one_name(tmp_path: Path) -> None:
     write(tmp_path, {"a.obo": "[Term]\nid: X:1\nname: wing\n\n[Term]\nid: X:2\nname: wing\nis_a: X:1\n"})
     graph = Graph.read(tmp_path / "a.obo")

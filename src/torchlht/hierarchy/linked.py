@@ -322,6 +322,7 @@ def linked_tree(path: Path, levels: Sequence[str] | None) -> Spec:
     """The tree in a place of linked classes. Raises HierarchyError if a class has several parents."""
     above = parents_of(read_linked(files_of(path)).edges, str(path))
     faults = no_tree([Fault("", _doubled(name, parents)) for name, parents in above.items() if len(parents) > 1])
+    faults[-1:] = [last._replace(what=last.what.removesuffix(NEEDS) + NEEDS) for last in faults[-1:]]
     inner = {parent for parents in above.values() for parent in parents}
     rows = [Row("", tuple(_path(name, above))) for name in above if name not in inner] if not faults else []
     rows, names, deep = to_depth(rows, levels)
@@ -332,8 +333,8 @@ def linked_tree(path: Path, levels: Sequence[str] | None) -> Spec:
 
 
 def _doubled(name: str, parents: dict[str, str]) -> str:
-    said = " and ".join(f"{parent!r} ({where})" for parent, where in list(parents.items())[:2])
-    return f"{name!r} has {'two' if len(parents) == 2 else len(parents)} parents, {said}{NEEDS}"
+    said = " and ".join(f"{parent!r}" + (f" ({where})" if where else "") for parent, where in list(parents.items())[:2])
+    return f"{name!r} has {'two' if len(parents) == 2 else len(parents)} parents, {said}"
 
 
 def _path(name: str, above: dict[str, dict[str, str]]) -> list[str]:

@@ -406,7 +406,7 @@ def no_tree(doubled: Sequence[Fault]) -> list[Fault]:
         return list(doubled)
     first, second, *rest = doubled
     others = "another class has" if len(rest) == 1 else f"{len(rest):,} others have"
-    return [first, second._replace(what=f"{second.what.removesuffix(NEEDS)}, and {others} several, too{NEEDS}")]
+    return [first, second._replace(what=f"{second.what}, and {others} several, too{NEEDS}")]
 
 
 def _cycles(parents: dict[str, str], lines: dict[str, int]) -> list[Fault]:
