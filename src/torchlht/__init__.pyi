@@ -1,6 +1,5 @@
 """Where the public names live: read by type checkers, and by `__init__.py` when a name is first used."""
 
-from torchlht.answer.exported.write import export as export
 from torchlht.answer.hub import push as push
 from torchlht.answer.model import Model as Model
 from torchlht.answer.named import Answer as Answer
@@ -33,10 +32,11 @@ from torchlht.lab.simulation.playing import simulate_questions as simulate_quest
 from torchlht.learn.options import TrainArgs as TrainArgs
 from torchlht.learn.questions.asking import Questions as Questions
 from torchlht.learn.questions.asking import next_questions as next_questions
+from torchlht.learn.runs import calibrate as calibrate
+from torchlht.learn.runs import evaluate as evaluate
+from torchlht.learn.runs import export as export
 from torchlht.learn.trained import Trained as Trained
 from torchlht.learn.trained import train as train
-from torchlht.learn.training import calibrate as calibrate
-from torchlht.measure.evaluation import evaluate as evaluate
 from torchlht.measure.metrics import HierarchyMetrics as HierarchyMetrics
 from torchlht.show.audited import audit as audit
 from torchlht.show.page import report as report

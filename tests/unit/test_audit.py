@@ -130,6 +130,12 @@ def test_means_are_drawn_to_those_of_their_parents():
         torch.testing.assert_close(found[c], expected)
 
 
+def test_samples_that_are_all_as_their_class_is_can_be_judged():
+    samples, _ = birds(n=5, width=50)
+    same = dataclasses.replace(samples, features=np.repeat(samples.features[::5], 5, axis=0))
+    np.testing.assert_array_equal(form_opinions(same).scores(np.arange(30)).argmax(1), same.labels[:, 0])
+
+
 # ---- opinions ------------------------------------------------------------------------------------------------------------
 
 

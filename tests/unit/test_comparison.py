@@ -31,7 +31,7 @@ from torchlht.lab.comparison.contenders import (
 )
 from torchlht.lab.comparison.drawing import draw_accuracy
 from torchlht.lab.comparison.grid import cells, judge, tuning_cells
-from torchlht.lab.comparison.results import document, mean_std, read_results, verdicts, write_results
+from torchlht.lab.comparison.results import document, mean_std, read_results, shown_results, verdicts, write_results
 from torchlht.lab.options import CompareArgs
 from torchlht.learn.options import preset
 from torchlht.measure.verdict import interval, tell_apart
@@ -164,6 +164,20 @@ def test_results_are_tidy_and_tabled_by_mask_with_the_best_last(tmp_path: Path) 
     assert "| lht | 1.23 M | 10.0 | 3 |" in text
     assert mean_std([0.03]) == "3.0"
     assert mean_std([]) == "–"
+
+
+def test_without_test_labels_at_the_finest_level_the_next_one_is_compared(tmp_path: Path) -> None:
+    rows = [("lht", 0.5, 0), ("lht", 0.52, 1), ("flat", 0.3, 0), ("flat", 0.31, 1)]
+    found = {(method, seed): metrics(0.5, order) for method, order, seed in rows}
+    for one in found.values():
+        one["levels"][1] = dict.fromkeys(one["levels"][1]) | {"name": "species"}
+    results = write_results(tmp_path, [(method, 0.9, seed, one) for (method, seed), one in found.items()])
+    assert results.finest == "order"
+    assert "| 90% | lht | 51.0 ± 1.4 | – |" in (tmp_path / "table.md").read_text()
+    assert verdicts(results)[0].where == "90% masked, order"
+    assert verdicts(results)[0].best == "lht"
+    write_results(tmp_path, [(m, 0.9, 0, {**one, "levels": [one["levels"][1]]}) for (m, _), one in list(found.items())[::2]])
+    assert any("next: lht predict" in str(part) for part in shown_results(tmp_path, "x.npz"))
 
 
 def test_a_diverged_run_is_named_and_its_method_takes_no_part_in_the_verdict(tmp_path: Path) -> None:

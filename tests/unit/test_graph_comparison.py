@@ -18,12 +18,16 @@ from test_several import write_genes
 import torchlht
 from torchlht.answer.several import GraphModel
 from torchlht.cli import main
+from torchlht.data.graphed import read_graphed
 from torchlht.data.several import hold_out, read_several
+from torchlht.errors import ConfigError, DataError
+from torchlht.hierarchy.graph import Graph
+from torchlht.lab.comparison.contenders import find_graph_contenders
 from torchlht.lab.comparison.results import read_results
 from torchlht.learn.options import TrainArgs
 from torchlht.learn.several import prepare, samples_of
 from torchlht.measure.samplewise import Samplewise, area_values
-from torchlht.measure.several import average_precision, f1_values
+from torchlht.measure.several import average_precision, f1_values, samplewise
 
 
 @settings(max_examples=30, deadline=None)
@@ -129,6 +133,27 @@ def test_without_a_test_part_seeds_share_their_test_samples(tmp_path: Path) -> N
     assert set(rows) == set(hold_out(everything, 0.2, 1, "test").index("test")) != set(one.index("test"))
 
 
+def test_samples_count_in_leaves_right_below_a_class_that_is_above_all_leaves() -> None:
+    graph = Graph.from_edges([("bird", "gull"), ("bird", "auk"), ("swimmer", "auk")])
+    labels = graph.close(np.eye(4, dtype=np.int8)[[graph.index(name) for name in ("gull", "auk", "auk")]])
+    said = graph.close(np.eye(4, dtype=np.int8)[[graph.index(name) for name in ("gull", "auk", "gull")]]) == 1
+    judged = np.array([name != "bird" for name in graph.names])
+    kept = samplewise(labels, np.ones((3, 4), np.float32), said & judged, graph, judged, exclusive=True)
+    np.testing.assert_array_equal(kept.figures["leaf_accuracy"], [1, 1, 0])
+
+
+def test_lht_is_left_out_where_edges_skip_a_level_unless_it_is_named(tmp_path: Path) -> None:
+    graph = Graph.from_edges([("bird", "gull"), ("bird", "diver"), ("diver", "auk"), ("bird", "auk")])
+    np.savez(tmp_path / "birds.npz", x=np.eye(3, dtype=np.float32), y=np.array(["gull", "auk", "auk"]))
+    data = read_graphed(tmp_path / "birds.npz", graph)
+    for words, usual in ((["all"], False), (["flat", "lht"], True)):
+        found, left_out = find_graph_contenders(words, data, usual=usual)
+        assert "lht" not in [contender.method for contender in found]
+        assert "lht" in left_out
+    with pytest.raises(ConfigError, match="does not join adjacent levels"):
+        find_graph_contenders(["flat", "lht:width=9"], data)
+
+
 def test_one_label_per_sample_in_a_graph_is_compared_by_right_leaves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,3 +174,17 @@ def test_one_label_per_sample_in_a_graph_is_compared_by_right_leaves(
     metrics = json.loads((tmp_path / "c" / "runs" / "lht-R50-s0" / "metrics.json").read_text())
     assert results.by_seed("lht", 0.5, "leaf_accuracy")[0] == pytest.approx(metrics["leaf_accuracy"], abs=1e-6)
     assert results.samples("level1") == " (n = 40)"
+
+
+def test_data_without_labels_or_with_one_class_teaches_nothing(tmp_path: Path) -> None:
+    x = np.eye(6, dtype=np.float32)
+    np.savez(tmp_path / "one.npz", x=x, nodes=["gull"], y=np.ones((6, 1), int))
+    np.savez(tmp_path / "none.npz", x=x, nodes=["gull", "auk"], y=np.full((6, 2), -1))
+    np.savez(tmp_path / "leaf.npz", x=x, y=np.array(["auk"] * 6))
+    (tmp_path / "dag.csv").write_text("name,parent\nauk,bird\nauk,diver\n")
+    with pytest.raises(DataError, match="only one class, 'gull'"):
+        prepare(TrainArgs(str(tmp_path / "one.npz")))
+    with pytest.raises(DataError, match="no training sample has a label"):
+        prepare(TrainArgs(str(tmp_path / "none.npz")))
+    with pytest.raises(DataError, match="only one leaf, 'auk'"):
+        prepare(TrainArgs(str(tmp_path / "leaf.npz"), hierarchy=tmp_path / "dag.csv"))

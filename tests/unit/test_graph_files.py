@@ -118,6 +118,7 @@ def np_names(tree: Hierarchy) -> list[str]:
         ({"a.yaml": "parents: [a, b]\n"}, ["line 1: parents must be names with their parents"]),
         ({"a.yaml": "parents:\n  a: [[b]]\n"}, ["line 2: 'a' must have a name"]),
         ({"a.obo": "[Term]\nid: X:1\nis_a: X:9\n"}, ["line 3: 'X:1' is under 'X:9', which no [Term] describes"]),
+        ({"a.obo": "[Term]\nid: X:1\nis_a: X:9\n\n[Term]\nid: X:9\nis_obsolete: true\n"}, ["or only an obsolete one"]),
         ({"a.obo": "[Term]\nname: x\n"}, ["line 2: a [Term] without an id"]),
         ({"a.obo": "[Term]\nid: X:1\n\n[Term]\nid: X:1\n"}, ["line 5: the id 'X:1' appears twice"]),
         ({"a.ttl": "e:a e:b e:c .\n"}, ["line 1: this statement cannot be read: the prefix 'e' is not declared"]),
@@ -135,6 +136,21 @@ def test_faults_are_named(tmp_path: Path, files: dict[str, str], said: list[str]
     assert all(one in str(error.value) for one in said), error.value
 
 
+def test_where_a_tree_is_needed_a_graph_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": "parents:\n  a: [x, y]\n  b: [x, y, z]\n"})
+    with pytest.raises(HierarchyError) as error:
+        Hierarchy.read(tmp_path / "a.yaml")
+    told = "'a' has two parents, 'x' (line 2) and 'y' (line 2); 'b' has 3 parents, 'x' (line 3) and 'y' (line 3)"
+    assert str(error.value).endswith(f"{told}; this needs a tree")
+    Graph.from_edges([(p, c) for p in "xy" for c in "abcd"]).write(tmp_path / "graph.json")
+    with pytest.raises(HierarchyError) as error:
+        Hierarchy.read(tmp_path / "graph.json")
+    told = (
+        "'a' has two parents, 'x' and 'y'; 'b' has two parents, 'x' and 'y', and 2 others have several, too; this needs a tree"
+    )
+    assert str(error.value).endswith(told)
+
+
 def test_a_label_that_fits_two_nodes_of_one_name(tmp_path: Path) -> None:
     write(tmp_path, {"a.obo": "[Term]\nid: X:1\nname: wing\n\n[Term]\nid: X:2\nname: wing\nis_a: X:1\n"})
     graph = Graph.read(tmp_path / "a.obo")
@@ -142,6 +158,34 @@ def test_a_label_that_fits_two_nodes_of_one_name(tmp_path: Path) -> None:
     assert graph.names[graph.index("X:2")] == "wing (X:2)"
     with pytest.raises(DataError, match=r"'wing' fits 2 classes, 'wing \(X:1\)' and 'wing \(X:2\)'"):
         graph.index("wing")
+
+
+WINGS = "[Term]\nid: X:1\nname: wing\n\n[Term]\nid: X:2\nname: wing\n\n[Term]\nid: X:3\nname: bird\n"
+
+
+def test_rows_beside_an_ontology_name_its_classes_by_name_or_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(
+        tmp_path,
+        {"a.obo": WINGS, "b.csv": "name,parent\nX:1,X:3\ntip,X:1\nbeak,bird\n", "c.csv": "name,parent\nbird,\ntip,wing\n"},
+    )
+    found = parents(Graph.read("b.csv,a.obo"))
+    assert found == {"bird": set(), "wing (X:1)": {"bird"}, "wing (X:2)": set(), "tip": {"wing (X:1)"}, "beak": {"bird"}}
+    with pytest.raises(HierarchyError, match=r"c\.csv: line 3: 'wing' fits 2 classes, 'wing \(X:1\)' and 'wing \(X:2\)'"):
+        Graph.read("c.csv,a.obo")
+
+
+def test_names_of_ontologies_are_read_as_their_formats_write_them(tmp_path: Path) -> None:
+    skos = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"
+    write(
+        tmp_path,
+        {
+            "a.obo": "[Term]\nid: X:1\nname: 1\\,2\\: a \\{b\\}\\tc\n",
+            "a.ttl": skos + "<#bat> skos:broader _:any .\n",
+        },
+    )
+    assert Graph.read(tmp_path / "a.obo").names == ("1,2: a {b} c",)
+    assert parents(Graph.read(tmp_path / "a.ttl")) == {"bat": {"_:any"}, "_:any": set()}
 
 
 class Directed:
@@ -171,3 +215,7 @@ def test_networkx_either_way_round() -> None:
         Graph.from_networkx(Directed([("a", "b"), ("b", "a")], {}))
     with pytest.raises(DataError, match="no directions"):
         Graph.from_networkx(Directed([("a", "b")], {}, directed=False))
+    with pytest.raises(DataError, match="1 and '1' are two nodes, but both read '1'"):
+        Graph.from_networkx(Directed([(1, "x"), ("1", "y")], {}))  # type: ignore[list-item]
+    with pytest.raises(DataError, match="has an empty name"):
+        Graph.from_networkx(Directed([("", "y")], {}))

@@ -306,6 +306,14 @@ def test_a_pass_through_node_never_takes_the_name_of_a_real_class(tmp_path: Path
             ["line 5: 'x' has two parents, 'A' and 'B' (also line 4)"],
             id="two parents by name",
         ),
+        pytest.param(
+            "name,parent\nx,A\nx,B\nx,C\ny,A\ny,B\nz,A\nz,B\n",
+            [
+                "line 3: 'x' has two parents, 'A' and 'B' (also line 2)",
+                "line 6: 'y' has two parents, 'A' and 'B' (also line 5), and another class has several, too; this needs a tree",
+            ],
+            id="a graph",
+        ),
         pytest.param("name,parent\nA,\nx,A\nx,A\n", ["line 4: 'x' appears twice (also line 3)"], id="edge twice"),
         pytest.param("name,parent\nA,\nx,A\n,A\n", ["line 4: name is empty"], id="edge without a name"),
         pytest.param("name,parent,colour\nA,,red\nx,A,blue\n", ["line 1: unknown column 'colour'"], id="unknown column"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from torchlht.cli import main
+from torchlht.commands.several import several_summary
 from torchlht.data.doubts import doubts
 from torchlht.data.listing import Label, Listed, Listing, label_matrix
 from torchlht.data.options import TreeArgs
@@ -263,6 +264,12 @@ def test_a_picture_has_one_split(tmp_path: Path) -> None:
         ({"y": np.zeros((3, 4), int)}, r"'y' is int64 \(3, 4\), expected whole numbers \(3, 5\)"),
         ({"y": np.full((3, 5), 2)}, r"row 0: label 2 of 'Laridae'; it is 1, 0 or -1"),
         ({"y": np.array([[0, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0] * 5])}, r"row 1: 'Herring' is 1, but 'Laridae' above it is 0"),
+        (
+            {"y": np.array([[0, -1, 1]] * 3), "nodes": ["a", "b", "c"], "edges": [[0, 1], [1, 2]]},
+            r"row 0: 'c' is 1, but 'a' above it is 0",
+        ),
+        ({"y": np.zeros((3, 5), int), "labels": [2], "offsets": [0, 1, 1, 1]}, "holds both 'y' and 'labels'"),
+        ({"labels": [2.0], "offsets": [0, 1, 1, 1]}, r"'labels' is float64 \(1,\), expected a list of whole numbers"),
         ({}, "no array 'labels'"),
         ({"labels": [2]}, "no array 'offsets'"),
         ({"labels": [2, 7], "offsets": [0, 1, 2, 2]}, "row 1: label 7, but there are 5 'nodes'"),
@@ -270,7 +277,7 @@ def test_a_picture_has_one_split(tmp_path: Path) -> None:
         ({"labels": [2, 2], "offsets": [0, 2, 1, 2]}, "'offsets' must rise from 0 to 2"),
         ({"labels": [2], "offsets": [0, 1]}, "'offsets' has 2 numbers for 3 samples"),
         ({"labels": [2], "offsets": [0, 1, 1, 1], "edges": [[0, 9]]}, r"edge 0 is \[0, 9\], but there are 5 'nodes'"),
-        ({"labels": [2], "offsets": [0, 1, 1, 1], "edges": [[0, 2], [2, 0]]}, "is its own"),
+        ({"labels": [2], "offsets": [0, 1, 1, 1], "edges": [[0, 2], [2, 0]]}, r"is its own .*\(edge 0, edge 1\)"),
         ({"labels": [2], "offsets": [0, 1, 1, 1], "levels": ["a"]}, "'levels' names 1, but classes lie on 2 levels"),
         ({"labels": [2], "offsets": [0, 1, 1, 1], "nodes": ["a"] * 5, "edges": np.empty((0, 2), int)}, "names a class twice"),
     ],
@@ -279,6 +286,46 @@ def test_faulty_arrays_are_named(tmp_path: Path, more: dict[str, Any], said: str
     np.savez(tmp_path / "x.npz", **arrays(**more))
     with pytest.raises(DataError, match=said):
         read_several(tmp_path / "x.npz")
+
+
+def test_a_label_that_fits_two_classes_is_named_and_one_by_id_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.obo").write_text(
+        "[Term]\nid: X:1\nname: wing\n\n[Term]\nid: X:2\nname: wing\n\n[Term]\nid: X:3\nname: bill\n"
+    )
+    asked = Asked.by(TreeArgs(hierarchy=tmp_path / "a.obo"), None)
+    found = read_several(table(tmp_path, "a.jpg,X:1|bill", header="path,labels"), asked)
+    assert {name for name, one in zip(found.graph.names, found.labels[0], strict=True) if one} == {"wing (X:1)", "bill"}
+    with pytest.raises(DataError, match=r"line 2: 'wing' fits 2 classes, 'wing \(X:1\)' and 'wing \(X:2\)': say which$"):
+        read_several(table(tmp_path, "a.jpg,wing|bill", header="path,labels"), asked)
+    (tmp_path / "tree.csv").write_text("order,family\nGulls,Gulls\nAuks,Puffins\n")
+    asked = Asked.by(TreeArgs(hierarchy=tmp_path / "tree.csv"), None)
+    with pytest.raises(DataError, match=r"line 2: 'Gulls' fits 2 classes, 'order/Gulls' and 'family/Gulls': say which$"):
+        read_several(table(tmp_path, "a.jpg,Gulls|Puffins", header="path,labels"), asked)
+
+
+def test_where_a_tree_is_needed_several_labels_are_refused(tmp_path: Path) -> None:
+    file = table(tmp_path, "a.jpg,Laridae|Alcidae,Herring|Razorbill", "b.jpg,Laridae,Ivory")
+    with pytest.raises(DataError, match="has several labels per sample"):
+        read_data(file)
+    assert "Herring|Razorbill" in read_data(file, bars=True).hierarchy.classes[0]
+
+
+def test_a_label_beside_a_deeper_one_is_counted(tmp_path: Path) -> None:
+    data = read_several(table(tmp_path, "b.jpg,Laridae,Herring Gull|", "c.jpg,Laridae,Ivory Gull"))
+    assert "2.3 labels per picture, down to family 1 · species 6; below 1 of them" in several_summary(data)
+
+
+def test_a_bar_in_a_table_of_another_kind_is_no_list(tmp_path: Path) -> None:
+    file = table(tmp_path, "a.jpg,x,Aves|Laridae", header="associatedMedia,scientificName,higherClassification")
+    assert not is_several(file)
+
+
+def test_links_to_nothing_are_refused_where_links_are_labels(tmp_path: Path) -> None:
+    for name in ("Gulls/1.png", "Auks/2.png"):
+        drawn(tmp_path / "birds" / name, 1)
+    (tmp_path / "birds" / "Auks" / "Puffin").symlink_to(tmp_path / "gone")
+    with pytest.raises(DataError, match=r"Auks/Puffin: a link to .*gone, which is not there"):
+        read_several(tmp_path / "birds", SEVERAL)
 
 
 def test_commands_refuse_in_one_sentence_and_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

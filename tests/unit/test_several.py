@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ import torchlht
 from torchlht.answer.model import Model
 from torchlht.answer.several import GraphModel, choose
 from torchlht.cli import main
-from torchlht.errors import ConfigError, RunError
+from torchlht.data.arff import Arff, read_arff
+from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.graphs.network import GraphNetwork
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.smoother import Smoother, choose_kernel
@@ -228,8 +230,42 @@ def test_train_predict_and_evaluate_from_the_command_line(tmp_path: Path, capsys
     assert "deep" in second["answer"]
     main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "csv", "--limit", "1"])
     assert capsys.readouterr().out.startswith("file,class,probability,deepest\n")
+    main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--format", "csv", "--limit", "1", "--confidence", "1"])
+    assert capsys.readouterr().out == "file,class,probability,deepest\ngenes.test.arff row 1,,,\n"  # nothing is that sure
     main(["predict", str(run), str(tmp_path / "genes.test.arff"), "--limit", "1"])
     assert "genes.test.arff row 1" in capsys.readouterr().out
+
+
+ARFF = "@ATTRIBUTE f numeric\n@ATTRIBUTE kind {a,'b,c'}\n@ATTRIBUTE class hierarchical "
+
+
+def arff(folder: Path, row: str, classes: str = "1,1/1,1/2,2") -> Arff:
+    """A file of one sample."""
+    (folder / "x.arff").write_text(f"{ARFF}{classes}\n@DATA\n  % a comment\n{row}\n")
+    return read_arff(folder / "x.arff")
+
+
+def test_values_of_arff_files_may_stand_in_quotes_and_classes_between_blanks(tmp_path: Path) -> None:
+    read = arff(tmp_path, """ 0.5 , 'b,c' , "1/1 @ 2" """)
+    np.testing.assert_array_equal(read.features, np.array([[0.5, 0, 1]], np.float32))
+    assert [name for name, one in zip(read.graph.names, read.labels[0], strict=True) if one == 1] == ["1", "1/1", "2"]
+    assert arff(tmp_path, "1,a,1/1", "1/1,1/2,2/1").graph.names == ("1", "1/1", "1/2", "2", "2/1")  # edges have a root
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{0 1.5, 2 1/1}", "a sparse row, which is not read"),
+        ("1e300,a,1", "f is '1e300'; a value is a finite number"),
+        ("nan,a,1", "f is 'nan'; a value is a finite number"),
+        ("1,a,1@", "a class without a name; write . where nothing is known"),
+        ("1,a,", "a class without a name"),
+        ("1,b,1", "kind is 'b', which its attribute does not list"),
+    ],
+)
+def test_faulty_rows_of_arff_files_are_named(tmp_path: Path, row: str, said: str) -> None:
+    with pytest.raises(DataError, match=rf"x\.arff line 6: {said}"):
+        arff(tmp_path, row)
 
 
 def test_a_run_in_python_is_the_same_again_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +323,24 @@ def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
     (run.path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"model\.safetensors missing"):
         GraphModel.load(run.path)
+
+
+def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> None:
+    file = write_genes(tmp_path)
+    run = torchlht.train(str(file), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True)
+    assert repr(run) == f"Trained({str(run.path)!r}: AU(PRC) {100 * run.metrics['auprc']:.1f})"
+    assert run.accuracy == {}
+    found = torchlht.evaluate(run, confidences=[0.5])
+    assert found["auprc"] == pytest.approx(run.metrics["auprc"])
+    assert found["answers"][0]["promise"] == "confidence 0.5"
+    assert re.fullmatch(
+        r"GraphCalibration\(temperature [0-9.]+; from [0-9]+ samples\)", repr(torchlht.calibrate(run, file, split="all"))
+    )
+    assert torchlht.export(run, tmp_path / "a.onnx").difference < 1e-5
+    with pytest.raises(ConfigError, match="rule is for one label at each level"):
+        torchlht.evaluate(run, rule="crm")
+    with pytest.raises(ConfigError, match="needs classes with one parent each"):
+        torchlht.export(run, tmp_path / "a.pt2", to="torch")
 
 
 def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:

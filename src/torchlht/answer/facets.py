@@ -94,7 +94,7 @@ class GraphCalibrationRecord(msgspec.Struct):
     source: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GraphCalibration:
     """A temperature, and how often answers are wrong at each threshold, from validation samples.
 
@@ -109,6 +109,9 @@ class GraphCalibration:
     samples: int
     risk: RiskCurve
     source: str = ""
+
+    def __repr__(self) -> str:
+        return f"GraphCalibration(temperature {self.temperature:.2f}; from {self.samples:,} samples)"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as calibration.json holds them."""

@@ -319,7 +319,10 @@ class Model(nn.Module, Predictor):
         """
         folder = find_run(source)
         if (folder / GRAPH).is_file():
-            raise RunError(f"{folder}: gives several labels per sample; lht predict, lht evaluate and torchlht.load open it")
+            raise RunError(
+                f"{folder}: has several parents per class, or several labels per sample; "
+                "lht predict, lht evaluate and torchlht.load open it"
+            )
         config = read_config(folder)["model"]
         hierarchy = Hierarchy.read(folder / TREE)
         try:

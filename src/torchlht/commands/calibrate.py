@@ -70,8 +70,7 @@ def calibrate_graph(args: CalibrateArgs) -> None:
 
     if args.folds is not None:
         raise ConfigError("`folds` is for classes with one parent each; pass DATA, or train with `val`")
-    found = calibrate_several(args.run, args.data, args.split).calibration
-    assert found is not None
+    found = calibrate_several(args.run, args.data, args.split, on_error=args.on_error)
     if args.json:
         print(json.dumps(found.to_dict(), indent=1))
         return

@@ -44,7 +44,7 @@ def run_preview(args: PreviewArgs) -> None:
         from torchlht.commands.several import preview_several
 
         return preview_several(args)
-    samples = read_samples(args, args.data)
+    samples = read_samples(args, args.data, bars=args.several is False)
     console.say(f"{args.data}   {terminal.samples_summary(samples)}")
     for sentence in doubts(samples):
         console.say(f"look: {sentence}")
@@ -82,13 +82,13 @@ def draw_sheet(samples: Samples, args: PreviewArgs) -> None:
     console.say(f"next: {shlex.join(['lht', 'train', args.data, *words])}")
 
 
-def read_samples(args: TreeArgs, data: str) -> Samples:
-    """The samples of a dataset, with the tree that the options name."""
+def read_samples(args: TreeArgs, data: str, *, bars: bool = False) -> Samples:
+    """The samples of a dataset, with the tree that the options name; `bars` as in `read_data`."""
     from torchlht.data.samples import read_data
     from torchlht.hierarchy.tree import Hierarchy
 
     tree = Hierarchy.read(args.hierarchy) if args.hierarchy else None
-    return read_data(data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
+    return read_data(data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names(), bars=bars)
 
 
 @dataclass(frozen=True)

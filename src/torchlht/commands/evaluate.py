@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from torchlht import console
-from torchlht.answer.finding import GRAPH
 from torchlht.commands.base import AskingArgs, RuleArgs, RunPlace, StrictArgs, command
 from torchlht.data.options import DataPlace, OnErrorArgs, Word
 from torchlht.errors import ConfigError
@@ -55,9 +53,7 @@ def _shares(name: str, text: str | None) -> list[float]:
 @command("evaluate", "with a trained model")
 def run_evaluate(args: EvaluateArgs) -> None:
     """Measure a trained model on its test samples or on other data."""
-    if (Path(args.run) / GRAPH).is_file():
-        return run_several(args)
-    from torchlht.measure.evaluation import evaluate
+    from torchlht.learn.runs import evaluate
 
     metrics = evaluate(
         args.run,
@@ -74,6 +70,8 @@ def run_evaluate(args: EvaluateArgs) -> None:
     if args.json:
         print(json.dumps(metrics, indent=1))
         return
+    if "graph_levels" in metrics:
+        return tell_sets(metrics)
     console.out.print(terminal.metrics_table(metrics))
     console.say(terminal.metrics_sentence(metrics))
     if "answers" in metrics:
@@ -83,18 +81,8 @@ def run_evaluate(args: EvaluateArgs) -> None:
         console.out.print(terminal.answers_table(metrics["answers"]))
 
 
-def run_several(args: EvaluateArgs) -> None:
-    """Measure a model whose classes may have several parents."""
-    from torchlht.learn.several import evaluate_several
-
-    if args.rule is not None:
-        raise ConfigError("`rule` is for one label at each level; this run answers with sets of classes")
-    metrics = evaluate_several(
-        args.run, args.data, args.split, confidences=args.confidences(), risks=args.risks(), strict=args.strict
-    )
-    if args.json:
-        print(json.dumps(metrics, indent=1))
-        return
+def tell_sets(metrics: dict[str, Any]) -> None:
+    """Print the metrics of a run that answers with sets of classes."""
     console.out.print(terminal.several_table(metrics))
     console.say(terminal.several_sentence(metrics))
     if "answers" in metrics:

@@ -87,7 +87,9 @@ def run_tree(args: ExportArgs, out: Path) -> None:
 def run_graph(args: ExportArgs, out: Path) -> None:
     """Export a run whose classes may have several parents."""
     if args.kind() != "onnx":
-        raise ConfigError(f"`to={args.kind()}` needs classes with one parent each; export this run with `to=onnx`")
+        raise ConfigError(
+            f"`to={args.kind()}` needs classes with one parent each, and one label per sample; export this run with `to=onnx`"
+        )
     from torchlht.answer.exported.graphs import export_graph
 
     found = export_graph(args.run, out, confidence=args.confidence, risk=args.risk, strict=args.strict)

@@ -101,8 +101,10 @@ def as_dict(one: Labels) -> dict[str, Any]:
 
 
 def rows_of(found: Sequence[Labels]) -> Iterator[tuple[Any, ...]]:
-    """One row per sample and class, with its level if levels have names."""
+    """One row per sample and class, with its level if levels have names; one with blanks where no class is sure enough."""
     for one in found:
+        if not one.probabilities:
+            yield one.source, *[""] * (4 if one.levels else 3)
         for name, probability in one.probabilities.items():
             level = (one.levels[name],) if one.levels else ()
             yield one.source, name, *level, probability, name in one.deepest
@@ -137,10 +139,11 @@ def preview_several(args: PreviewArgs) -> None:
 def several_summary(data: Several) -> str:
     """How many samples there are, how many labels each has, and how deep these are."""
     graph, ends = data.graph, data.graph.ends(data.labels)
+    coarse = graph.open_ends(data.labels)
+    ends |= coarse  # a second gull, beside a herring gull
     deepest = [(level, int(ends[:, graph.levels == level].sum())) for level in range(int(graph.levels.max()) + 1)]
     names = data.levels or [f"level{level + 1}" for level, _ in deepest]
     known = " · ".join(f"{names[level]} {count:,}" for level, count in deepest if count)
-    coarse = int((ends & graph.open_ends(data.labels)).sum())
     splits = " · ".join(f"{name} {len(data.index(name)):,}" for name in ("train", "val", "test") if len(data.index(name)))
     blank = int((data.labels != 1).all(1).sum())
     if data.exclusive:
@@ -148,5 +151,5 @@ def several_summary(data: Several) -> str:
         return f"{data.describe()}\nleaf known {leaf:,}; of {open_:,} it is not known which one   ({splits})"
     return (
         f"{data.describe()}\n{ends.sum() / max(len(data) - blank, 1):.1f} labels per {'picture' if data.images else 'sample'}, "
-        f"down to {known}; below {coarse:,} of them nobody knows more; without a label {blank:,}   ({splits})"
+        f"down to {known}; below {int(coarse.sum()):,} of them nobody knows more; without a label {blank:,}   ({splits})"
     )

@@ -25,7 +25,9 @@ from torchlht.hierarchy.graph import Graph, Labels
 
 ROOT = "root"
 ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.*)""", re.IGNORECASE)
+CELL = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,]*))\s*,""")
 MISSING = "?"
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class Arff(NamedTuple):
@@ -61,7 +63,7 @@ def read_arff(path: Path) -> Arff:
     for number, line in lines:
         text = line.strip()
         if text.lower().startswith("@data"):
-            rows, first = [(i, row) for i, row in lines if row.strip() and not row.startswith("%")], number
+            rows, first = [(i, row) for i, row in lines if row.strip() and not row.lstrip().startswith("%")], number
         elif found := ATTRIBUTE.match(text):
             name, kind = found[1].strip("'\""), found[2].strip()
             if kind.lower().startswith("hierarchical"):
@@ -81,8 +83,7 @@ def _column(name: str, kind: str, where: str) -> Column:
     if kind.lower().split()[0] in ("numeric", "real", "integer"):
         return Column(name, None)
     if kind.startswith("{") and kind.endswith("}"):
-        values = [value.strip().strip("'\"") for value in kind[1:-1].split(",")]
-        return Column(name, {value: i for i, value in enumerate(values)})
+        return Column(name, {value: i for i, value in enumerate(_cells(kind[1:-1]))})
     raise DataError(f"{where}: attribute {name!r} is {kind[:40]!r}; numeric, {{a,b,…}} and hierarchical are read")
 
 
@@ -90,7 +91,7 @@ def _graph(text: str, where: str) -> tuple[Graph, bool]:
     """The graph that the hierarchical attribute lists, and whether as paths."""
     listed = [item.strip() for item in text.split(",") if item.strip()]
     parts = [item.split("/") for item in listed]
-    if any(len(item) != 2 for item in parts):  # edges have two names
+    if any(len(item) != 2 for item in parts) or all(item[0] != ROOT for item in parts):  # edges have two names, and a root
         return Graph.from_edges(_steps(parts), source=where, where="class {}"), True
     edges = [("" if parent == ROOT else parent, child) for parent, child in parts]
     return Graph.from_edges(edges, source=where, where="edge {}"), False
@@ -103,13 +104,22 @@ def _steps(paths: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
         yield from zip(["", *names[:-1]], names, strict=True)
 
 
+def _cells(line: str) -> list[str]:
+    """The values of a line, which commas separate outside of quotes."""
+    if "'" not in line and '"' not in line:
+        return [cell.strip() for cell in line.split(",")]
+    return [found[found.lastindex or 0].strip() for found in CELL.finditer(f"{line},")]
+
+
 def _filled(path: Path, rows: list[tuple[int, str]], columns: list[Column], graph: Graph, paths: bool) -> Arff:
     starts = np.cumsum([0, *(column.width() for column in columns)])
     features = np.zeros((len(rows), starts[-1]), dtype=np.float32)
     labels = np.zeros((len(rows), len(graph)), dtype=np.int8)
     opened = np.zeros(labels.shape, dtype=bool)
     for i, (number, line) in enumerate(rows):
-        cells = [cell.strip() for cell in line.split(",")]
+        if line.lstrip().startswith("{"):
+            raise DataError(f"{path} line {number}: a sparse row, which is not read; write all values of all rows")
+        cells = _cells(line)
         if len(cells) != len(columns) + 1:
             raise DataError(f"{path} line {number}: {len(cells)} values for {len(columns) + 1} attributes")
         for column, start, cell in zip(columns, starts, cells, strict=False):
@@ -125,7 +135,9 @@ def _label(graph: Graph, cell: str, labels: Labels, opened: NDArray[np.bool_], w
     if cell == MISSING:
         labels[:] = -1
         return
-    for name in cell.split("@"):
+    for name in map(str.strip, cell.split("@")):
+        if not name:
+            raise DataError(f"{where}: a class without a name; write ? where nothing is known")
         known, below, _ = name.rpartition("/") if name.endswith(f"/{MISSING}") else (name, "", "")
         if known != ROOT:
             node = _node(graph, known, where)
@@ -144,11 +156,14 @@ def _put(cells: NDArray[np.float32], column: Column, text: str, where: str) -> N
     if text == MISSING:
         cells[:] = np.nan
     elif column.values is not None:
-        if (value := text.strip("'\"")) not in column.values:
+        if text not in column.values:
             raise DataError(f"{where}: {column.name} is {text[:40]!r}, which its attribute does not list")
-        cells[column.values[value]] = 1
+        cells[column.values[text]] = 1
     else:
         try:
-            cells[0] = float(text)
+            number = float(text)
         except ValueError:
             raise DataError(f"{where}: {column.name} is {text[:40]!r}, not a number") from None
+        if not abs(number) <= LARGEST:
+            raise DataError(f"{where}: {column.name} is {text[:40]!r}; a value is a finite number, or ? where it is missing")
+        cells[0] = number

@@ -85,6 +85,8 @@ def read_graphed(
         rows = _array_rows(place, levels, blank)
     else:
         raise DataError(f"{source}: with classes of several parents, data is a folder of pictures, a .csv, a .tsv or an .npz")
+    if len(graph.leaves) < 2:
+        raise DataError(f"{source}: only one leaf, {graph.names[graph.leaves[0]]!r}; a classifier needs at least two")
     return Several(
         keys=tuple(rows.keys),
         labels=labels_of(graph, rows.names, rows.places.__getitem__),

@@ -64,7 +64,7 @@ def is_dataset(name: str, path: Path) -> bool:
 
 def test_pictures(name: str) -> list[Picture]:
     """The test pictures of a dataset, or all of them when it has no test part."""
-    samples = read_several(name) if is_several(name) else read_data(name)
+    samples = read_several(name) if is_several(name) else read_data(name, bars=True)
     chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
     return [samples.images[i] for i in chosen] if samples.images else []
 

@@ -26,12 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchlht.data.pictures import FilePicture, Picture, as_url, images_in, is_image, picture_at
+from torchlht.data.pictures import FilePicture, Picture, as_url, images_in, picture_at
 from torchlht.data.samples import tree_of
 from torchlht.data.sources.folder import known_part, parts_of, tree_of_folders, walk
-from torchlht.data.sources.table import path_column, refuse_doubtful, splits_of, stable_keys
+from torchlht.data.sources.table import PATH_COLUMNS, path_column, refuse_doubtful, splits_of, stable_keys
 from torchlht.doors import open_file
-from torchlht.errors import DataError, HierarchyError, suggestion
+from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.graph import Graph, Labels
 from torchlht.hierarchy.reading import Row, Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
@@ -80,8 +80,8 @@ def has_bars(path: Path, levels: Sequence[str] | None, known: Sequence[str] = ()
         if not any(BAR.encode() in block for block in iter(lambda: file.read(2**20), b"")):
             return False
     table = read_table(path)
-    if table.faults or not table.rows:
-        return False  # what reads it says what is wrong
+    if table.faults or not table.rows or not set(PATH_COLUMNS) & set(table.columns):
+        return False  # what reads it says what is wrong, or takes another kind of table
     columns = _label_columns(table, path, levels, known)
     return any(BAR in cells[c] for _, cells in table.rows for c in columns.values())
 
@@ -191,9 +191,9 @@ def list_folder(root: Path, given: bool, levels: Sequence[str] | None, unknown: 
 
 
 def refuse_dead_links(folder: Path) -> None:
-    """Raise DataError if a picture in a folder is a link to nothing."""
-    for entry in folder.iterdir():
-        if entry.is_symlink() and is_image(entry) and not entry.exists():
+    """Raise DataError if a folder holds a link to nothing: it was a picture, or a folder of them."""
+    for entry in sorted(folder.iterdir()):
+        if entry.is_symlink() and not entry.name.startswith(".") and not entry.exists():
             raise DataError(f"{entry}: a link to {entry.readlink()}, which is not there; remove or repair it")
 
 
@@ -260,12 +260,11 @@ def _nodes(label: Label, columns: Sequence[str], graph: Graph, numbers: Mapping[
         if name is None:
             continue
         own = f"{columns[k]}/{name}" if k < len(columns) else name  # see `Graph.from_tree`
-        node = numbers.get(own, numbers.get(name))
-        if node is None:
-            near = suggestion(name, graph.names)
-            raise DataError(
-                f"{source} {label.where}: there is no class {name!r}: {near}; `unknown={name}` takes it for a missing label"
-            )
+        try:
+            node = numbers[own] if own in numbers else graph.index(name)
+        except DataError as error:
+            instead = "" if name in graph.also else f"; `unknown={name}` takes it for a missing label"
+            raise DataError(f"{source} {label.where}: {error.message}{instead}") from None
         if last is not None and last not in graph.above[node]:
             raise DataError(f"{source} {label.where}: {name!r} is not below {graph.names[last]!r} in the tree")
         last = node

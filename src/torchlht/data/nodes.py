@@ -57,6 +57,8 @@ def read_nodes(path: Path, given: Graph | None) -> Found:
     places = np.array([_place(name, graph, path) for name in names], dtype=np.int64)
     if len(set(places.tolist())) < len(names):
         raise DataError(f"{path}: 'nodes' names a class twice")
+    if "y" in arrays and "labels" in arrays:
+        raise DataError(f"{path}: holds both 'y' and 'labels'; labels are told once: leave one of them out")
     labels = _multi_hot(arrays, path, graph, places, len(x)) if "y" in arrays else _ragged(arrays, path, graph, places, len(x))
     train = arrays.get("train", np.ones(len(x), dtype=bool))
     if train.shape != (len(x),) or train.dtype != bool:
@@ -81,7 +83,7 @@ def _graph(names: list[str], arrays: Arrays, path: Path) -> Graph:
     if len(wrong := np.flatnonzero(((edges < 0) | (edges >= len(names))).any(axis=1))):
         raise DataError(f"{path}: edge {wrong[0]} is {edges[wrong[0]].tolist()}, but there are {len(names)} 'nodes'")
     try:
-        return Graph.from_edges([(names[a], names[b]) for a, b in edges.tolist()], names, source=str(path), where="edge {}")
+        return Graph.from_edges([(names[a], names[b]) for a, b in edges.tolist()], names, source=str(path), start=0)
     except HierarchyError as error:
         raise DataError(f"{path}: {error.faults[0]}") from None
 
@@ -100,11 +102,12 @@ def _multi_hot(arrays: Arrays, path: Path, graph: Graph, places: NDArray[np.int6
         )
     labels = np.full((count, len(graph)), -1, dtype=np.int8)
     labels[:, places] = y
-    for parent, child in graph.edges.T:
-        if len(rows := np.flatnonzero((labels[:, parent] == 0) & (labels[:, child] == 1))):
-            said = f"{graph.names[child]!r} is 1, but {graph.names[parent]!r} above it is 0"
-            raise DataError(f"{path} row {rows[0]}: {said}; pass 1 or -1")
-    labels = graph.close(labels)
+    told, labels = labels, graph.close(labels)
+    if len(wrong := np.argwhere((told == 0) & (labels == 1))):
+        row, node = wrong[0].tolist()
+        below = next(one for one in np.flatnonzero(told[row] == 1) if node in graph.above[one])
+        said = f"{graph.names[below]!r} is 1, but {graph.names[node]!r} above it is 0"
+        raise DataError(f"{path} row {row}: {said}; pass 1 or -1")
     for node in graph.order:
         for parent in graph.parents[node]:
             labels[labels[:, parent] == 0, node] = 0
@@ -116,8 +119,11 @@ def _ragged(arrays: Arrays, path: Path, graph: Graph, places: NDArray[np.int64],
     if missing := [name for name in ("labels", "offsets") if name not in arrays]:
         raise DataError(f"{path}: no array {missing[0]!r}; labels are 'y' (samples, nodes), or 'labels' with 'offsets'")
     flat, offsets = arrays["labels"], arrays["offsets"]
-    if flat.ndim != 1 or offsets.shape != (count + 1,) or flat.dtype.kind not in "iu" or offsets.dtype.kind not in "iu":
-        raise DataError(f"{path}: 'offsets' has {offsets.size} numbers for {count} samples, expected {count + 1} whole numbers")
+    for name, given in (("labels", flat), ("offsets", offsets)):
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise DataError(f"{path}: {name!r} is {given.dtype} {given.shape}, expected a list of whole numbers")
+    if len(offsets) != count + 1:
+        raise DataError(f"{path}: 'offsets' has {len(offsets)} numbers for {count} samples, expected {count + 1}")
     flat, offsets = flat.astype(np.int64), offsets.astype(np.int64)
     if offsets[0] != 0 or offsets[-1] != len(flat) or (np.diff(offsets) < 0).any():
         raise DataError(f"{path}: 'offsets' must rise from 0 to {len(flat)}, the length of 'labels'")

@@ -388,8 +388,9 @@ def read_data(
     hierarchy: Hierarchy | None = None,
     levels: Sequence[str] | None = None,
     unknown: Sequence[str] = (),
+    bars: bool = False,
 ) -> Samples:
-    """Read a dataset.
+    """Read a dataset with one label per sample at each level.
 
     Args:
         source: a folder of pictures, a .csv/.tsv table, an .npz of features, shards (their folder, a pattern such as
@@ -397,6 +398,7 @@ def read_data(
         hierarchy: the tree to read it with; the data's own by default.
         levels: level names, coarse → fine, if the data does not name them or has other columns too.
         unknown: names that mean that a label is missing, such as `unknown`, in any case.
+        bars: whether a `|` in a table is part of a name; otherwise it separates several labels, which are refused.
 
     Raises:
         DataError: when the data cannot be used; it names the place and what to do.
@@ -406,6 +408,8 @@ def read_data(
     if is_known(source):
         place, tree = known_names()[str(source)]()
         hierarchy = hierarchy or (Hierarchy.read(tree) if tree and not levels else None)
+    if hierarchy is None and not bars:
+        _refuse_several(source, levels)
     reader = source_of(place)
     if reader is None:
         raise _not_data(source) if place.exists() else absent(source)
@@ -420,6 +424,15 @@ def read_data(
     if samples.hierarchy.sizes[0] < 2:
         raise DataError(f"{source}: only one class, {samples.hierarchy.classes[0][0]!r}; a classifier needs at least two")
     return samples
+
+
+def _refuse_several(source: str | Path, levels: Sequence[str] | None) -> None:
+    """Raise DataError for a table or an .arff with several labels per sample. An .npz is refused where it is read."""
+    from torchlht.data.several import Asked, is_several
+
+    if as_place(source).suffix.lower() != ".npz" and is_several(source, Asked(levels=tuple(levels) if levels else None)):
+        takes = "only lht data preview, train, compare, evaluate and predict take those"
+        raise DataError(f"{source}: has several labels per sample; {takes}")
 
 
 def _not_data(name: str | Path) -> DataError:

@@ -161,15 +161,22 @@ def read_several(source: str | Path, asked: Asked = USUAL) -> Several:
     """
     path = place_of(source)
     if path.suffix.lower() == ".arff":
-        return _read_parts(path)
-    if path.suffix.lower() == ".npz":
-        return _from_arrays(path, asked)
+        found = _read_parts(path)
+    elif path.suffix.lower() == ".npz":
+        found = _from_arrays(path, asked)
+    else:
+        found = _from_pictures(source, path, asked)
+    if len(found.graph) < 2:
+        raise DataError(f"{source}: only one class, {found.graph.names[0]!r}; a classifier needs at least two")
+    return found
+
+
+def _from_pictures(source: str | Path, path: Path, asked: Asked) -> Several:
+    """The pictures of a table or a folder."""
     read = list_folder if path.is_dir() else list_table
     listing = read(path, asked.graph is not None, asked.levels, asked.unknown, asked.known)
     graph = Graph.from_tree(listing.tree) if listing.tree else asked.graph
     assert graph is not None
-    if len(graph) < 2:
-        raise DataError(f"{source}: only one class, {graph.names[0]!r}; a classifier needs at least two")
     return Several(
         keys=tuple(one.key for one in listing.pictures),
         labels=label_matrix(listing, graph, path),

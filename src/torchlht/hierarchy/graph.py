@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from torchlht.doors import entrance, read_bytes, read_json
 from torchlht.errors import DataError, Fault, HierarchyError, RunError, suggestion
 from torchlht.files import write_text
-from torchlht.hierarchy.linked import GRAPH, GRAPH_FORMAT, Edge, circle, files_of, named, parents_of, read_linked
+from torchlht.hierarchy.linked import (
+    GRAPH,
+    GRAPH_FORMAT,
+    Edge,
+    circle,
+    files_of,
+    fits_several,
+    named,
+    parents_of,
+    read_linked,
+)
 from torchlht.hierarchy.ontologies import Ontology, Told
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -76,7 +86,13 @@ class Graph:
 
     @classmethod
     def from_edges(
-        cls, edges: Iterable[tuple[str, str]], names: Iterable[str] = (), *, source: str = "graph", where: str = "edge {}"
+        cls,
+        edges: Iterable[tuple[str, str]],
+        names: Iterable[str] = (),
+        *,
+        source: str = "graph",
+        where: str = "edge {}",
+        start: int = 1,
     ) -> Graph:
         """From pairs (parent, child) of names; an empty parent makes a top node.
 
@@ -84,12 +100,13 @@ class Graph:
             edges: the pairs.
             names: nodes, in this order and before others; those without any edge must be here.
             source: what error messages name.
-            where: how an error message names pair i, counted from 1.
+            where: how an error message names a pair, by its number.
+            start: the number of the first pair.
 
         Raises:
             HierarchyError: when there is a circle, which it spells out.
         """
-        told = (Edge(where.format(i + 1), child, parent) for i, (parent, child) in enumerate(edges))
+        told = (Edge(where.format(i), child, parent) for i, (parent, child) in enumerate(edges, start))
         return cls._linked(parents_of(told, source, names), source, {})
 
     @classmethod
@@ -107,11 +124,17 @@ class Graph:
             up: whether edges lead from a class to its parents, as obonet has them, instead of to its children.
 
         Raises:
-            DataError: when edges have no direction.
+            DataError: when edges have no direction, or nodes are not told apart by their texts.
             HierarchyError: when there is a circle.
         """
         if not graph.is_directed():
             raise DataError("this graph has no directions, so it does not tell parents from children; pass a DiGraph")
+        texts: dict[str, Any] = {}
+        for node in graph.nodes:
+            if not str(node).strip():
+                raise DataError(f"the node {node!r} has an empty name")
+            if texts.setdefault(str(node), node) != node:
+                raise DataError(f"{texts[str(node)]!r} and {node!r} are two nodes, but both read {str(node)!r}; rename one")
         pairs = [
             (str(b), str(a)) if up else (str(a), str(b)) for a, b in dict.fromkeys((one[0], one[1]) for one in graph.edges)
         ]
@@ -124,10 +147,11 @@ class Graph:
     def from_tree(cls, tree: Hierarchy) -> Graph:
         """The classes of a tree, coarse → fine, without those that stand for what a branch does not have.
 
-        A name that classes of several levels have becomes `level/name`.
+        A name that classes of several levels have becomes `level/name`; alone it stands for all of them.
         """
         count = Counter(name for names in tree.names for name in names)
         names: list[str] = []
+        also: dict[str, list[str]] = {}
         parents: list[list[int]] = []
         above: list[int] = []  # the node of each class of the level above, or of what it stands in for
         for k in tree.top_down:
@@ -139,9 +163,11 @@ class Graph:
                     continue
                 own.append(len(names))
                 names.append(f"{tree.levels[k]}/{name}" if count[name] > 1 else name)
+                if count[name] > 1:
+                    also.setdefault(name, []).append(names[-1])
                 parents.append([up] if up >= 0 else [])
             above = own
-        return cls(names, parents)
+        return cls(names, parents, also=also)
 
     @classmethod
     def from_dict(cls, record: GraphRecord, source: str = "graph") -> Graph:
@@ -196,7 +222,7 @@ class Graph:
         """The position of a node. Raises DataError when there is none of this name, or several that it could mean."""
         meant = self.also.get(name, (name,))
         if len(meant) > 1 and name not in self._numbers:
-            raise DataError(f"{name!r} fits {len(meant)} classes, {' and '.join(map(repr, meant))}: say which")
+            raise DataError(fits_several(name, meant))
         try:
             return self._numbers[name if name in self._numbers else meant[0]]
         except KeyError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ from torchlht.errors import Fault, HierarchyError
 from torchlht.hierarchy.ontologies import Ontology, read_obo, read_rdf, read_turtle
 from torchlht.hierarchy.reading import (
     CHILD_COLUMNS,
+    NEEDS,
     NESTED_BYTES,
     Row,
     Spec,
@@ -33,6 +34,7 @@ from torchlht.hierarchy.reading import (
     build,
     compose,
     nested_rows,
+    no_tree,
     read_table,
     to_depth,
 )
@@ -76,7 +78,7 @@ def files_of(path: Path) -> list[Path]:
         return [path / GRAPH]
     if path.exists() or "," not in str(path):
         return [path]
-    found = [Path(name.strip()) for name in str(path).split(",")]
+    found = [Path(name.strip()) for name in str(path).split(",") if name.strip()]
     for one in found:
         if not one.exists():
             raise absent(one)
@@ -135,7 +137,7 @@ def _pairs(file: Path) -> list[tuple[str, str]]:
 
 def read_linked(files: Sequence[Path]) -> Linked:
     """Classes and parents of some files. Raises HierarchyError with faults, or DataError if a file is missing."""
-    edges: list[Edge] = []
+    plain: list[tuple[Path, str, list[Edge]]] = []
     ontologies: list[tuple[Path, str, Ontology]] = []
     for file in files:
         if not file.exists():
@@ -144,9 +146,25 @@ def read_linked(files: Sequence[Path]) -> Linked:
         if file.suffix.lower() in ONTOLOGIES:
             ontologies.append((file, place, ONTOLOGIES[file.suffix.lower()](file)))
         else:
-            edges += [edge._replace(where=place + edge.where) for edge in _plain(file)]
+            plain.append((file, place, _plain(file)))
     named_edges, also = named(ontologies)
+    known = {name for edge in named_edges for name in (edge.name, edge.parent)}
+    edges = [_meant(edge, known, also, file)._replace(where=place + edge.where) for file, place, own in plain for edge in own]
     return Linked(edges + named_edges, also)
+
+
+def _meant(edge: Edge, known: Set[str], also: Mapping[str, Sequence[str]], file: Path) -> Edge:
+    """An edge of a file without ids, between the classes that its names and ids mean in the ontologies beside it."""
+    meant = [[name] if name in known else also.get(name, [name]) for name in (edge.name, edge.parent)]
+    for name, classes in zip((edge.name, edge.parent), meant, strict=True):
+        if len(classes) > 1:
+            raise HierarchyError(str(file), [Fault(edge.where, fits_several(name, classes))])
+    return edge._replace(name=meant[0][0], parent=meant[1][0])
+
+
+def fits_several(name: str, classes: Sequence[str]) -> str:
+    """What is wrong with a name that several classes have."""
+    return f"{name!r} fits {len(classes)} classes, {' and '.join(map(repr, classes))}: say which"
 
 
 def _plain(file: Path) -> list[Edge]:
@@ -259,7 +277,8 @@ def named(ontologies: Iterable[tuple[Path, str, Ontology]]) -> tuple[list[Edge],
         for line, own, parent in one.told:
             if parent and one.described and parent not in described:
                 raise HierarchyError(
-                    str(file), [Fault(f"line {line}", f"{own!r} is under {parent!r}, which no [Term] describes")]
+                    str(file),
+                    [Fault(f"line {line}", f"{own!r} is under {parent!r}, which no [Term] describes, or only an obsolete one")],
                 )
             edges.append(Edge(f"{place}line {line}", called[own], called[parent] if parent else ""))
     return edges, also
@@ -267,7 +286,7 @@ def named(ontologies: Iterable[tuple[Path, str, Ontology]]) -> tuple[list[Edge],
 
 def _local(own: str) -> str:
     """The last part of an address, or an id as it is."""
-    return re.split("[#/]", own.rstrip("#/"))[-1] if "://" in own else own
+    return re.split("[#/]", own.rstrip("#/"))[-1] if "://" in own or own.startswith("#") else own
 
 
 def circle(above: dict[str, dict[str, str]]) -> Fault | None:
@@ -302,7 +321,8 @@ def parents_of(edges: Iterable[Edge], source: str, names: Iterable[str] = ()) ->
 def linked_tree(path: Path, levels: Sequence[str] | None) -> Spec:
     """The tree in a place of linked classes. Raises HierarchyError if a class has several parents."""
     above = parents_of(read_linked(files_of(path)).edges, str(path))
-    faults = [Fault("", _doubled(name, parents)) for name, parents in above.items() if len(parents) > 1]
+    faults = no_tree([Fault("", _doubled(name, parents)) for name, parents in above.items() if len(parents) > 1])
+    faults[-1:] = [last._replace(what=last.what.removesuffix(NEEDS) + NEEDS) for last in faults[-1:]]
     inner = {parent for parents in above.values() for parent in parents}
     rows = [Row("", tuple(_path(name, above))) for name in above if name not in inner] if not faults else []
     rows, names, deep = to_depth(rows, levels)
@@ -313,8 +333,8 @@ def linked_tree(path: Path, levels: Sequence[str] | None) -> Spec:
 
 
 def _doubled(name: str, parents: dict[str, str]) -> str:
-    said = " and ".join(f"{parent!r} ({where})" for parent, where in list(parents.items())[:2])
-    return f"{name!r} has two parents, {said}; this needs a tree"
+    said = " and ".join(f"{parent!r}" + (f" ({where})" if where else "") for parent, where in list(parents.items())[:2])
+    return f"{name!r} has {'two' if len(parents) == 2 else len(parents)} parents, {said}"
 
 
 def _path(name: str, above: dict[str, dict[str, str]]) -> list[str]:

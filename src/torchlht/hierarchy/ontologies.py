@@ -76,9 +76,14 @@ def _stanzas(text: str) -> Iterator[list[tuple[int, str, str]]]:
         elif inside and ":" in line:
             tag, _, value = line.partition(":")
             kept = value if tag == "name" else re.sub(r"\s*\{[^}]*\}\s*$", "", value.split(" ! ")[0])
-            stanza.append((number, tag.strip(), kept.strip()))
+            stanza.append((number, tag.strip(), re.sub(r"\\(.)", _unescaped, kept.strip())))
     if stanza:
         yield stanza
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """A character that is written with a backslash; blanks of all kinds are one blank."""
+    return " " if found[1] in "ntW" else found[1]
 
 
 def _obo_parents(stanza: list[tuple[int, str, str]]) -> Iterator[tuple[int, str]]:
@@ -207,6 +212,8 @@ def _full(token: Token, prefixes: dict[str, str]) -> str:
     if token.kind == "iri":
         return token.text[1:-1]
     prefix, colon, local = token.text.partition(":")
+    if prefix == "_":
+        return token.text  # a blank node, by its name in this file
     if colon and f"{prefix}:" not in prefixes:
         raise KeyError(f"the prefix {prefix!r} is not declared")
     return prefixes[f"{prefix}:"] + local if colon else token.text

@@ -217,6 +217,7 @@ FORMAT = "torchlht-hierarchy-1"
 MARKED = "torchlht-hierarchy-2"
 """The same, but a stand-in is null. In the first format it is known by its name."""
 CHILD_COLUMNS = ("name", "child", "class", "taxon")
+NEEDS = "; this needs a tree"
 SYSTEM_FOLDERS = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
 
 
@@ -380,20 +381,32 @@ def _edge_rows(table: Table, child: str, levels: Sequence[str] | None) -> tuple[
     parents: dict[str, str] = {}
     lines: dict[str, int] = {}
     ranks: dict[str, str] = {}
+    doubled: dict[str, Fault] = {}
     for line, cells in table.rows:
         name, parent = cells[column[child]], cells[column["parent"]]
         if not name:
             faults.append(Fault(f"line {line}", f"{child} is empty"))
+        elif parents.get(name) == parent:
+            faults.append(Fault(f"line {line}", f"{name!r} appears twice (also line {lines[name]})"))
         elif name in parents:
-            again = "appears twice" if parents[name] == parent else f"has two parents, {parents[name]!r} and {parent!r}"
-            faults.append(Fault(f"line {line}", f"{name!r} {again} (also line {lines[name]})"))
+            both = f"{parents[name]!r} and {parent!r} (also line {lines[name]})"
+            doubled.setdefault(name, Fault(f"line {line}", f"{name!r} has two parents, {both}"))
         else:
             parents[name], lines[name] = parent, line
             ranks[name] = cells[column["level"]] if "level" in column else ""
-    faults += _cycles(parents, lines)
+    faults += no_tree([*doubled.values()]) + _cycles(parents, lines)
     if faults:
         return [], levels, faults
     return _paths_from_edges(parents, lines, ranks, levels)
+
+
+def no_tree(doubled: Sequence[Fault]) -> list[Fault]:
+    """Classes with two parents as faults of a tree. Of a graph there are many: then two, and how many others there are."""
+    if len(doubled) <= 2:
+        return list(doubled)
+    first, second, *rest = doubled
+    others = "another class has" if len(rest) == 1 else f"{len(rest):,} others have"
+    return [first, second._replace(what=f"{second.what}, and {others} several, too{NEEDS}")]
 
 
 def _cycles(parents: dict[str, str], lines: dict[str, int]) -> list[Fault]:

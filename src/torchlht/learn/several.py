@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from torchlht import console
 from torchlht.answer.backbones import Backbone
-from torchlht.answer.facets import fit_calibration, sure
+from torchlht.answer.facets import GraphCalibration, fit_calibration, sure
 from torchlht.answer.finding import GRAPH
 from torchlht.answer.model import Checkpoint, Run, load_checkpoint, save_checkpoint
 from torchlht.answer.records import read_config, read_metrics
@@ -151,9 +151,8 @@ def _train_there(args: TrainArgs, own: GraphArgs, run: Run) -> Path:
     return run.path
 
 
-def look_at(args: TrainArgs) -> None:
-    """Read data before many runs train on it, so that its problems show up; compute a frozen backbone's features for all."""
-    data = prepare(args)
+def warm(args: TrainArgs, data: Several) -> None:
+    """Compute a frozen backbone's features once, before many runs train on them."""
     if data.images and args.freeze:
         with_features(args, data, sight_of(args, data))
 
@@ -189,6 +188,8 @@ def prepare(args: TrainArgs, graph: Graph | None = None, seed_of_test: int = 0) 
     data = readable(read_on_graph(args.data, args, args.several, graph), args.on_error)
     if not len(data.index("train")):
         raise DataError(f"{args.data}: no training samples")
+    if not (data.labels[data.index("train")] >= 0)[:, data.judged].any():
+        raise DataError(f"{args.data}: no training sample has a label")
     if not len(data.index("test")):
         data = hold_out(data, args.test_share, seed_of_test if data.images is None else 0, "test")
     if args.val == 0:
@@ -411,7 +412,9 @@ def calibrate_model(model: GraphModel, data: Several, rows: Ints, source: str) -
     model.calibration = fit_calibration(model.network, log_p, data.labels[rows], data.judged, source=source)
 
 
-def calibrate_several(run: str | Path, data: str | Path | None = None, split: str | None = None) -> GraphModel:
+def calibrate_several(
+    run: str | Path, data: str | Path | None = None, split: str | None = None, *, on_error: str = "refuse"
+) -> GraphCalibration:
     """Calibrate a run on a graph on its validation samples, or on other data, and keep that in its directory.
 
     Raises:
@@ -422,14 +425,16 @@ def calibrate_several(run: str | Path, data: str | Path | None = None, split: st
     if data is None and split in (None, "val") and "validation" in read_metrics(Path(run)):
         why = "this run was trained on its validation samples, too"
         raise RunError(f"{run}: {why}; pass DATA with labelled samples, or train with `epochs` and `val`")
-    samples, rows = samples_of(model, run, data, split or "val")
+    samples, rows = samples_of(model, run, data, split or "val", on_error)
     calibrate_model(model, samples, rows, "validation samples" if data is None else Path(data).name)
     assert model.calibration is not None
     model.calibration.write(Path(run))
-    return model
+    return model.calibration
 
 
-def samples_of(model: GraphModel, run: str | Path, data: str | Path | None, split: str) -> tuple[Several, Ints]:
+def samples_of(
+    model: GraphModel, run: str | Path, data: str | Path | None, split: str, on_error: str = "refuse"
+) -> tuple[Several, Ints]:
     """A part of a run's own data, or of other data, or all of that if it has no such part."""
     args = TrainArgs.from_dict(read_config(Path(run)).get("train") or {})
     if data is None:
@@ -437,11 +442,11 @@ def samples_of(model: GraphModel, run: str | Path, data: str | Path | None, spli
         if samples.images and args.freeze:
             samples = with_features(args, samples, Sight(model.backbone, model.preprocess))
     elif model.exclusive:
-        samples = readable(read_on_graph(str(data), args, args.several, model.graph), args.on_error)
+        samples = readable(read_on_graph(str(data), args, args.several, model.graph), on_error)
     else:
         asked = Asked.by(dataclasses.replace(args, hierarchy=None), several=True)
         asked = dataclasses.replace(asked, graph=model.graph, known=model.levels)
-        samples = readable(read_several(data, asked), args.on_error)
+        samples = readable(read_several(data, asked), on_error)
     rows = np.arange(len(samples)) if split == "all" else samples.index(split)
     rows = np.arange(len(samples)) if data is not None and not len(rows) else rows
     if samples.graph != model.graph:
@@ -461,10 +466,11 @@ def evaluate_several(
     confidences: Sequence[float] = (),
     risks: Sequence[float] = (),
     strict: bool = False,
+    on_error: str = "refuse",
 ) -> dict[str, Any]:
     """Measure a run on a part of its own data, or on all samples of other data; also answers with thresholds."""
     model = GraphModel.load(run)
-    samples, rows = samples_of(model, run, data, split)
+    samples, rows = samples_of(model, run, data, split, on_error)
     scores = scores_of(model, samples, rows)
     found = measured(model, samples.labels[rows], scores)
     asked = [sure(c, None, None) for c in confidences] + [sure(None, r, model.calibration, strict=strict) for r in risks]

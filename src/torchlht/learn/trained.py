@@ -25,6 +25,7 @@ from torchlht.heads.method import options_of
 from torchlht.hierarchy.linked import has_several_parents
 from torchlht.learn import training
 from torchlht.learn.options import TrainArgs, configured, merged, preset
+from torchlht.measure.several import AUPRC
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -50,11 +51,12 @@ class Trained(os.PathLike[str]):
 
     @property
     def accuracy(self) -> dict[str, float | None]:
-        """The accuracy on the test samples at each level, coarse → fine; empty when nothing was tested.
+        """The accuracy on the test samples at each level, coarse → fine; empty with several labels, or when nothing was tested.
 
         None at a level that no test sample has a label of.
         """
-        return {level["name"]: level["accuracy"] for level in self.metrics.get("levels", ())}
+        levels = self.metrics.get("levels") or self.metrics.get("graph_levels", ())
+        return {level["name"]: level["accuracy"] for level in levels if "accuracy" in level}
 
     @cached_property
     def model(self) -> Model | GraphModel:
@@ -66,13 +68,18 @@ class Trained(os.PathLike[str]):
         return self.model.predict(inputs, **how)
 
     def __repr__(self) -> str:
-        figures = ", ".join(f"{name} {_percent(value)}" for name, value in self.accuracy.items())
+        figures = ", ".join(f"{name} {value}" for name, value in self._figures().items())
         return f"Trained({str(self.path)!r}: {figures or 'not tested'})"
 
+    def _figures(self) -> dict[str, str]:
+        """Its accuracies, or, with several labels per sample, the area under the precision-recall curve."""
+        area = {} if self.accuracy or "auprc" not in self.metrics else {AUPRC.heading: self.metrics["auprc"]}
+        return {name: _percent(value) for name, value in (self.accuracy | area).items()}
+
     def _repr_html_(self) -> str:
-        """Its accuracies as a table, for notebooks."""
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.accuracy)
-        cells = "".join(f"<td>{_percent(value)}</td>" for value in self.accuracy.values())
+        """Its figures as a table, for notebooks."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self._figures())
+        cells = "".join(f"<td>{value}</td>" for value in self._figures().values())
         return f"<table><tr><th>run</th>{head}</tr><tr><td>{escape(str(self.path))}</td>{cells}</tr></table>"
 
     def __str__(self) -> str:

@@ -487,16 +487,7 @@ def calibrate(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> Calibration:
-    """Fit a run's calibration to labelled samples that it was not trained on, and save it in the run.
-
-    Args:
-        run: a run directory.
-        data: the samples, with the run's classes; the run's own validation samples by default.
-        split: "val", "test", "train" or "all" of it; val by default, or everything if the data has no validation part.
-        on_error: "refuse" or "skip" unreadable pictures.
-        workers: how many processes decode pictures.
-        device: where to compute: cpu, cuda, mps, or auto.
-    """
+    """Calibrate a run on a tree, and save that in the run: see `learn.runs.calibrate`."""
     folder = Path(run)
     if data is None and split is None and not read_split(folder)["val"]:
         raise RunError(

@@ -184,21 +184,7 @@ def evaluate(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
-    """The metrics of a run.
-
-    Args:
-        run: a run directory, or a model on the hub.
-        data: the data to evaluate on, with the run's classes; its own by default.
-        split: "test", "val", "train" or "all" of it. Other data without a test part is used entirely.
-        rule: how answers are chosen; see `torchlht.heads.prediction`. By default the method's own way is measured, and under
-            "consistent" what people are shown; "answers" are of the latter.
-        confidences: measure answers rolled up to these probabilities, under "answers".
-        risks: the same for these shares of wrong answers.
-        strict: for `risks`, count validation answers that no label can check as wrong.
-        on_error: "refuse" or "skip" unreadable pictures.
-        workers: how many processes decode pictures.
-        device: where to compute: cpu, cuda, mps, or auto.
-    """
+    """The metrics of a run on a tree: see `learn.runs.evaluate`."""
     inputs = run_inputs(run, split, data=data, on_error=on_error)
     model = inputs.model.to(find_device(device))
     asked = [wanted(one, None, rule or model.rule, model.calibration) for one in confidences]
@@ -342,5 +328,6 @@ def read_as_trained(args: DataArgs, tree: Hierarchy | None = None) -> Samples:
     """
     if tree is None and args.hierarchy:
         tree = Hierarchy.read(args.hierarchy, args.level_names())
-    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names())
+    bars = args.several is False
+    samples = read_data(args.data, hierarchy=tree, levels=args.level_names(), unknown=args.unknown_names(), bars=bars)
     return with_prior(samples, Hierarchy.read(args.prior)) if args.prior else samples

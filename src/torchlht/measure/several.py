@@ -110,8 +110,8 @@ def measure_leaves(labels: Labels, scores: Scores, graph: Graph, judged: Chosen)
 
 def leaf_values(labels: Labels, said: Chosen, graph: Graph) -> Chosen:
     """Whether the answer is right, for each sample whose leaf is known."""
-    known = (labels[:, graph.leaves] == 1).any(1)
-    right: Chosen = (said == (labels == 1))[known].all(1)
+    there = labels[:, graph.leaves] == 1
+    right: Chosen = (said[:, graph.leaves] == there)[there.any(1)].all(1)
     return right
 
 

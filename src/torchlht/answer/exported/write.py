@@ -49,24 +49,7 @@ def export(
     risk: float | None = None,
     strict: bool = False,
 ) -> Written:
-    """Export a run to one file and check it against the run; an existing file is replaced.
-
-    >>> export("runs/birds", "birds.onnx", confidence=0.9).difference
-    3.6e-07
-
-    Args:
-        run: a finished run directory, or a model on the hub.
-        out: the file, ending in .onnx or .pt2.
-        to: `onnx` or `torch`; by the suffix of `out` if it is left out.
-        confidence: store this threshold in the file.
-        risk: store the threshold for this share of wrong answers in the file.
-        strict: for `risk`, count validation answers that no label can check as wrong.
-
-    Raises:
-        RunError: when there is no such run, it cannot be exported, or the file gives other probabilities than the run.
-        ConfigError: when the suffix is another, or the threshold cannot be promised.
-        MissingExtraError: for ONNX without the extra `export`.
-    """
+    """Export a run on a tree, and check the file against the run: see `learn.runs.export`."""
     path = Path(out)
     if to is None:
         to = "torch" if path.suffix.lower() == SUFFIXES["torch"] else "onnx"

@@ -15,10 +15,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, get_args, get_type_hints
 
+from torchlht.data.several import Several
 from torchlht.errors import ConfigError, LHTError, MissingExtraError
 from torchlht.files import csv_text, write_text
 from torchlht.heads.graphs.options import GraphArgs, GraphMethod, LeafMethod
+from torchlht.heads.graphs.walk import Walk
 from torchlht.heads.method import Estimator, create_method, find_method, list_methods, method_options, options_of, parse_options
+from torchlht.hierarchy.graph import Graph
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.options import FitArgs
 from torchlht.vocabulary import parse_value
@@ -128,19 +131,20 @@ def find_contenders(
 
 
 def find_graph_contenders(
-    words: list[str], *, exclusive: bool, option: Sequence[str] = ()
+    words: list[str], data: Several, *, option: Sequence[str] = (), usual: bool = False
 ) -> tuple[list[Contender], list[str]]:
     """The same on a graph of classes.
 
     Args:
         words: as above.
-        exclusive: whether each sample belongs to exactly one leaf.
+        data: the samples and their graph.
         option: options for every method that has them, as NAME=VALUE.
+        usual: whether nobody named them, so that those that cannot take part are left out.
 
     Raises:
         ConfigError: when a name or option is unknown, or a method does not learn there.
     """
-    there, found = get_args(LeafMethod if exclusive else GraphMethod), dict[str, Contender]()
+    there, found = get_args(LeafMethod if data.exclusive else GraphMethod), dict[str, Contender]()
     left_out: dict[str, None] = {}
     for word in words:
         pattern = "*" if word == "all" else word
@@ -150,11 +154,24 @@ def find_graph_contenders(
         left_out |= dict.fromkeys(name for name in named if "*" in pattern and name not in there)
         for name in named:
             if name not in left_out:
-                found[name] = Contender.on_graph(name, option)
-                GraphArgs.from_pairs(found[name].method, found[name].option, exclusive=exclusive)
+                contender = Contender.on_graph(name, option)
+                own = GraphArgs.from_pairs(contender.method, contender.option, exclusive=data.exclusive)
+                try:
+                    check_there(own, data.graph)
+                    found[name] = contender
+                except ConfigError:
+                    if not usual and "*" not in pattern:
+                        raise
+                    left_out[name] = None
     if not found:
         raise ConfigError(f"`methods={','.join(words)}`: none of them learns here; use {', '.join(there)}")
     return list(found.values()), list(left_out)
+
+
+def check_there(own: GraphArgs, graph: Graph) -> None:
+    """Raise ConfigError for a method that does not learn on this graph."""
+    if own.exclusive and own.method == "lht":
+        Walk.ranks_of(graph)
 
 
 def check(contender: Contender, hierarchy: Hierarchy, *, features: bool) -> None:

@@ -22,7 +22,6 @@ from torchlht import console
 from torchlht.answer.finding import GRAPH
 from torchlht.answer.model import Run
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config, read_metrics
-from torchlht.data.graphed import is_exclusive
 from torchlht.doors import entrance
 from torchlht.errors import ConfigError, DivergedError, RunError
 from torchlht.files import claimed, write_yaml
@@ -43,7 +42,8 @@ from torchlht.lab.comparison.drawing import draw_accuracy
 from torchlht.lab.comparison.results import Comparison, write_results
 from torchlht.lab.options import USUAL_METHODS, CompareArgs
 from torchlht.learn.options import TrainArgs
-from torchlht.learn.several import check_several, look_at, trains_several
+from torchlht.learn.several import check_several, trains_several, warm
+from torchlht.learn.several import prepare as prepare_graph
 from torchlht.learn.training import later_options, prepare, train, warm_features
 
 SETTINGS = "compare.yaml"
@@ -122,13 +122,15 @@ def enter_graph(args: CompareArgs, first: TrainArgs) -> tuple[CompareArgs, list[
     """The same with a graph, or with several labels per sample; also the options, with the methods that are usual there."""
     if args.tune:
         raise ConfigError("`tune` needs a tree and one label per sample; name what is to be compared, such as lht:width=300")
-    exclusive = is_exclusive(args.data, first, first.several)
-    args = dataclasses.replace(args, methods=args.methods or (USUAL_METHODS if exclusive else USUAL_OF_SETS))
+    data, usual = prepare_graph(first), args.methods is None
+    args = dataclasses.replace(args, methods=args.methods or (USUAL_METHODS if data.exclusive else USUAL_OF_SETS))
+    contenders, left_out = find_graph_contenders(args.method_list(), data, option=args.option, usual=usual)
+    if usual:
+        args = dataclasses.replace(args, methods=",".join(contender.label for contender in contenders))
     args.claim(SETTINGS, "a comparison")
-    contenders, left_out = find_graph_contenders(args.method_list(), exclusive=exclusive, option=args.option)
     for cell in cells(args, contenders):
         check_several(cell.args)
-    look_at(dataclasses.replace(first, method=contenders[0].method))
+    warm(first, data)
     begin(args, left_out)
     return args, contenders, None
 

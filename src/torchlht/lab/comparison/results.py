@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 from statistics import mean, stdev
@@ -112,7 +112,13 @@ class Comparison:
 
     def by_seed(self, method: str, mask: float, column: str, level: str | None = None) -> dict[int, float]:
         """The same, by seed."""
-        return self.values.get((method, mask, level or self.levels[-1], column), {})
+        return self.values.get((method, mask, level or self.finest, column), {})
+
+    @cached_property
+    def finest(self) -> str:
+        """The finest level that test samples have labels of."""
+        measured = {level for _, _, level, column in self.values if column == self.board.level.name}
+        return next((level for level in reversed(self.levels) if level in measured), self.levels[-1])
 
     def samples(self, level: str) -> str:
         """How many test samples have a label at a level: " (n = 51)"; nothing if it is not recorded."""
@@ -176,7 +182,7 @@ def verdicts(results: Comparison) -> list[Verdict]:
     kept = cache(results.outcomes)
     found = []
     for spec in results.board.judged:
-        name = results.levels[-1] if spec.per == "level" else spec.headed("table")
+        name = results.finest if spec.per == "level" else spec.headed("table")
         for mask in results.masks:
             found += _verdict(results, f"{mask:.0%} masked, {name}", [mask], spec, kept)
         if len(results.masks) > 1:
@@ -195,16 +201,18 @@ def _verdict(results: Comparison, where: str, masks: Sequence[float], spec: Spec
     if len(whole) < 2:
         return []
     unit = "points" if spec.unit == "%" else spec.unit
-    outcomes = _outcomes([[[kept(name, mask, seed) for mask in masks] for seed in seeds] for name in whole], spec)
+    level = results.levels[::-1].index(results.finest) if spec.per == "level" else None
+    outcomes = _outcomes([[[kept(name, mask, seed) for mask in masks] for seed in seeds] for name in whole], spec, level)
     return [tell_apart(where, whole, spec.better, unit, outcomes)]
 
 
-def _outcomes(runs: list[list[list[Outcomes | Samplewise | None]]], spec: Spec) -> NDArray[np.float64] | None:
-    """(methods, seeds, samples) from runs (methods, seeds, masks), as means over masks.
+def _outcomes(
+    runs: list[list[list[Outcomes | Samplewise | None]]], spec: Spec, level: int | None
+) -> NDArray[np.float64] | None:
+    """(methods, seeds, samples) from runs (methods, seeds, masks), as means over masks; `level` counts from the finest.
 
     None if a run has kept no answers, or not to the same samples, or if the metric needs more than answers.
     """
-    level = 0 if spec.per == "level" else None
     first, found = runs[0][0][0], []
     for run in (run for method in runs for seed in method for run in seed):
         if first is None or run is None or not first.same_samples(run):
@@ -293,7 +301,7 @@ def accuracy_header(results: Comparison) -> list[str]:
 
 def document(results: Comparison, trials: Sequence[Trial] = ()) -> str:
     """The text of table.md."""
-    finest, board = results.levels[-1], results.board
+    finest, board = results.finest, results.board
     found = verdicts(results)
     what, best = board.level.heading, f"by {board.ranked_by}" if board.ranked_by else f"at {finest}"
     parts = [
@@ -336,6 +344,6 @@ def shown_results(out: Path, data: str) -> Iterator[Table | str]:
     yield from (verdict.text(limit=5) for verdict in verdicts(results))
     what = results.board.level.heading
     yield f"{what} in percent on test samples, mean ± standard deviation over seeds · {out / 'table.md'}, accuracy.png"
-    best = results.at(results.masks[-1])[-1]
+    best = (results.at(results.masks[-1]) or results.methods)[-1]
     example = out / "runs" / run_name(best, results.masks[-1], results.seeds[0])
     yield f"next: lht predict {example} {data} --limit 5   ·   lht evaluate {example}"

@@ -206,7 +206,10 @@ def _judge(sums: Sums, mass: Sums, total: Tensor, tree: Hierarchy) -> Judge:
         between += (level_sums / level_mass.clamp(min=1e-6).unsqueeze(1)).T @ level_sums
     classes = sum(int((m > 0.5).sum()) for m in mass)
     scatter = (total - between) / max(known - classes, 0.5 * known, 1.0)
-    size = scatter.diagonal().mean().clamp(min=1e-12)
+    least = (
+        1e-3 * float(total.diagonal().mean()) / max(known, 1.0)
+    )  # samples that equal their class leave rounding errors alone
+    size = scatter.diagonal().mean().clamp(min=max(least, 1e-12))
     scatter = (1 - SHRINKAGE) * (scatter + scatter.T) / 2 + SHRINKAGE * size * torch.eye(len(scatter))
     root = torch.linalg.cholesky(scatter)
     means = torch.linalg.solve_triangular(root, tree_means(sums, mass, tree).T, upper=False).T
