@@ -138,7 +138,7 @@ def test_without_pyarrow_one_sentence_names_the_extra(tmp_path: Path, monkeypatc
     file = write_parquet(tmp_path / "x.parquet", bird_rows(6))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        MissingExtraError, match=r"reading \.parquet files needs an optional package: .*pip install -e '\.\[arrow\]'"
+        MissingExtraError, match=r"reading \.parquet files needs an optional package: pip install 'torchlht\[arrow\]'"
     ):
         read_data(file)
 
