@@ -37,6 +37,17 @@ def test_flags_and_keywords_override_the_file(embeddings: Path, tmp_path: Path) 
     assert weights(tmp_path / "a") == weights(run.path)
 
 
+@pytest.mark.parametrize("lines", ["gamma: 2\nbias: false", "option: {gamma: 2, bias: false}", "option: [gamma=2, bias=false]"])
+def test_options_of_the_method_and_numbers_are_written_as_one_would(lines: str, embeddings: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"data: {embeddings}\nepochs: 1\nquiet: true\nlr: 1e-3\n{lines}\n")
+    main(["train", "--config", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "a")])
+    kept = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())
+    assert kept["train"]["lr"] == 0.001
+    assert kept["model"]["options"].items() >= {"gamma": 2.0, "bias": False}.items()
+    run = torchlht.train(config=tmp_path / "mine.yaml", out=tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(run.path)
+
+
 def test_a_file_of_ones_own_may_say_where_the_run_goes(embeddings: Path, tmp_path: Path) -> None:
     place = tmp_path / "mine"
     (tmp_path / "mine.yaml").write_text(f"data: {embeddings}\nepochs: 1\nquiet: true\nout: {place}\n")
@@ -49,8 +60,11 @@ def test_a_file_of_ones_own_may_say_where_the_run_goes(embeddings: Path, tmp_pat
     ("text", "said"),
     [
         ("epoch: 3\n", "'epoch' is no option: did you mean epochs"),
-        ("train: [1]\n", "'train' holds no options"),
-        ("epochs: many\n", "epochs"),
+        ("train: [1]\n", "x.yaml: holds no options; write a line name: value for each"),
+        ("", "x.yaml: holds no options"),
+        ("epochs: many\n", "x.yaml: epochs is 'many': it takes a whole number"),
+        ("method: marginal\ngamma: 1\n", "'gamma' is no option"),
+        ("option: gamma=1\n", "x.yaml: option is 'gamma=1': it takes a list of texts"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(text: str, said: str, embeddings: Path, tmp_path: Path, capsys) -> None:
