@@ -151,6 +151,21 @@ WRONG_COCO: dict[str, tuple[dict[str, Any], str]] = {
     "unknown picture": ({"annotations": [BOX | {"image_id": 9}]}, r"annotations\[0\]: image_id 9 is not in the file"),
     "no name": ({"categories": [{"id": 0}]}, r"categories\[0\] needs an id and a name"),
     "no pictures": ({"images": [], "annotations": []}, r"names no pictures"),
+    "a picture twice": ({"images": [{"id": "i0", "file_name": "0.png"}] * 2}, r"images: the id 'i0' is there twice"),
+    "a category twice": ({"categories": [*CATEGORIES, {"id": 1, "name": "c"}]}, r"categories: the id 1 is there twice"),
+    "one name for two": (
+        {
+            "categories": [
+                {"id": 0, "name": "bat", "supercategory": "animal"},
+                {"id": 1, "name": "bat", "supercategory": "sport"},
+            ]
+        },
+        r"two categories are called 'bat', under 'animal' and under 'sport'; rename one",
+    ),
+    "one species in two families": (
+        {"categories": [{"id": 0, "name": "a", "family": "x"}, {"id": 1, "name": "a", "family": "y"}]},
+        r"two categories are called 'a', as x › a and as y › a; rename one",
+    ),
     "an address": ({"images": [{"id": "i0", "file_name": "http://x.example/a.jpg"}], "annotations": []}, r"is an address"),
     "wrong type": (
         {"annotations": [{"image_id": 1, "category_id": 1, "bbox": "x"}]},
