@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 from safetensors.torch import load_file
 
 import torchlht
@@ -23,6 +24,28 @@ def test_the_config_of_a_run_starts_the_same_run(embeddings: Path, tmp_path: Pat
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     again = torchlht.train(config=tmp_path / "a" / "config.yaml", out=tmp_path / "c")
     assert weights(tmp_path / "a") == weights(again.path)
+
+
+@pytest.mark.parametrize("several_parents", [False, True])
+def test_from_another_folder_a_run_finds_its_data_and_its_tree(
+    several_parents: bool, embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = torchlht.read_data(embeddings).hierarchy
+    edges = [f"{name},{tree.path_names(tree.path(i))[-2]}" for i, name in enumerate(tree.classes[0])]
+    also = [f"{tree.classes[0][0]},{name}" for name in tree.classes[1]] if several_parents else []
+    (tmp_path / "tree.csv").write_text("\n".join(["name,parent", *dict.fromkeys([*edges, *also])]) + "\n")
+    rows = [f"{i}.png,{name},{split}" for i, name in enumerate(tree.classes[0]) for split in ("train", "test")]
+    (tmp_path / "birds.csv").write_text("\n".join(["path,level2,split", *rows]) + "\n")
+    for i in range(len(tree.classes[0])):
+        Image.new("RGB", (30, 30), (40 * i, 90, 10)).save(tmp_path / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    words = ["--hierarchy", "tree.csv", "--backbone", "small", "--epochs", "1", "--image-size", "32", "--quiet", "--no-track"]
+    main(["train", "birds.csv", *words, "--out", "a"])
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    main(["evaluate", "../a"])
+    main(["train", "--config", "../a/config.yaml", "--out", "b"])
+    assert weights(tmp_path / "a") == weights(tmp_path / "other" / "b")
 
 
 def test_flags_and_keywords_override_the_file(embeddings: Path, tmp_path: Path) -> None:

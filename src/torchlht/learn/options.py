@@ -392,6 +392,18 @@ class TrainArgs(RunArgs, DataArgs):
         """Plain values for config.yaml, with those of the recipe, so that a resumed run uses the same."""
         return self.to_dict() | {name: getattr(recipe, name) for name in SETTLED}
 
+    def lasting(self) -> Self:
+        """The same with data, trees and an audit named so that they are found from any folder."""
+        from torchlht.data.samples import lasting_name
+        from torchlht.hierarchy.linked import files_of
+
+        trees = {name: getattr(self, name) for name in ("hierarchy", "prior") if getattr(self, name)}
+        places: dict[str, Any] = {
+            name: Path(",".join(str(file.absolute()) for file in files_of(path))) for name, path in trees.items()
+        }
+        audit = self.audit if self.audit in (None, "auto") else str(Path(self.audit).absolute())
+        return dataclasses.replace(self, data=lasting_name(self.data), audit=audit, **places)
+
     def streams(self, pictures: Sequence[Picture]) -> bool:
         """Whether to stream training pictures. Raises ConfigError when `stream` is on and they are not in shards."""
         from torchlht.data.batches import in_shards, worth_streaming
