@@ -154,7 +154,7 @@ def test_a_model_saved_elsewhere_predicts_the_same(embeddings: Path, tmp_path: P
     model.save_pretrained(tmp_path / "copy")
     features = torchlht.read_data(embeddings).features
     assert torchlht.load(tmp_path / "copy").predict(features) == model.predict(features)
-    assert {path.suffix for path in (tmp_path / "copy").iterdir()} == {".yaml", ".json", ".safetensors"}
+    assert {path.suffix for path in (tmp_path / "copy").iterdir()} == {".yaml", ".json", ".safetensors", ".md"}
 
 
 def test_two_processes_train_one_model_and_test_every_sample_once(embeddings: Path, tmp_path: Path) -> None:
