@@ -233,6 +233,18 @@ def test_pictures_named_after_observations_and_species_without_a_column_for_them
     assert len(find_problems(read_data(folder).images or ())) == 1
 
 
+def test_a_subspecies_is_of_the_species_that_its_name_begins_with(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "export")
+    meta = (folder / "meta.xml").read_text()
+    (folder / "meta.xml").write_text(meta.replace("specificEpithet", "somethingElse"))
+    rows = (folder / "occurrence.txt").read_text().splitlines()
+    cells = rows[1].split("\t")
+    cells[5:7] = "Turdus merula cabrerae", "SUBSPECIES"
+    (folder / "occurrence.txt").write_text("\n".join([rows[0], "\t".join(cells), *rows[2:]]) + "\n")
+    samples = read_data(folder)
+    assert names_of(samples, 0)[-1] == "Turdus merula"
+
+
 WRONG_META = {
     "no xml": (lambda text: text.replace("</core>", ""), r"meta\.xml: is not valid XML"),
     "entities": (lambda text: f'<!DOCTYPE a [<!ENTITY b "c">]>{text}', r"declares a document type or entities"),
