@@ -13,6 +13,7 @@ import errno
 import functools
 import inspect
 import os
+import re
 import stat
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -76,6 +77,14 @@ def checked(options: Any) -> None:
 def _hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def all_fitting(values: Mapping[str, Any], kind: Any, source: str) -> dict[str, Any]:
+    """Values from a file as the fields of a dataclass want them. Raises ConfigError that names the file."""
+    try:
+        return {name: fitting(name, value, _hints(kind)[name]) for name, value in values.items()}
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def fitting(name: str, value: Any, hint: Any) -> Any:
@@ -226,8 +235,11 @@ def read_large_json(path: Path, kind: type[T], limit: int, error: type[LHTError]
 
 
 @functools.cache
-def plain_loader() -> Any:
-    """A loader of plain YAML: no tags, and no aliases, which can make a small file endless."""
+def plain_loader(*, exponents: bool = False) -> Any:
+    """A loader of plain YAML: no tags, and no aliases, which can make a small file endless.
+
+    With `exponents`, 1e-3 is a number, as YAML 1.2 has it and people write it; without, it may be a class.
+    """
     import yaml
 
     class PlainLoader(yaml.SafeLoader):
@@ -237,20 +249,23 @@ def plain_loader() -> Any:
                 raise yaml.composer.ComposerError(None, None, "aliases are not read; write the value again", mark)
             return super().compose_node(parent, index)
 
+    if exponents:
+        number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+        PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
     return PlainLoader
 
 
-def read_yaml(path: Path, kind: type[T], error: type[LHTError] = DataError) -> T:
-    """A YAML file without tags and aliases, decoded into a schema."""
-    return from_yaml(read_text(path, error=error), kind, str(path), error)
+def read_yaml(path: Path, kind: type[T], error: type[LHTError] = DataError, *, exponents: bool = False) -> T:
+    """A YAML file without tags and aliases, decoded into a schema. With `exponents`, 1e-3 is a number."""
+    return from_yaml(read_text(path, error=error), kind, str(path), error, exponents=exponents)
 
 
-def from_yaml(text: str, kind: type[T], source: str, error: type[LHTError] = DataError) -> T:
+def from_yaml(text: str, kind: type[T], source: str, error: type[LHTError] = DataError, *, exponents: bool = False) -> T:
     """YAML text without tags and aliases, decoded into a schema. Raises `error` that names the source and the line or field."""
     import yaml  # slower to import than all of this file
 
     try:
-        content = yaml.load(text, plain_loader())
+        content = yaml.load(text, plain_loader(exponents=exponents))
     except RecursionError:
         raise error(f"{source}: is nested too deeply; {DEPTH} levels are the most that is read") from None
     except (yaml.YAMLError, ValueError, OverflowError) as fault:

@@ -92,12 +92,12 @@ class MissingExtraError(LHTError):
     """
 
     def __init__(self, what: str, *, extra: str) -> None:
-        super().__init__(f"{what} needs an optional package: in the clone of torchlht, {installing(extra)}")
+        super().__init__(f"{what} needs an optional package: {installing(extra)}")
 
 
 def installing(extra: str) -> str:
-    """The command that installs an extra, in a clone: there is no release on the package index yet."""
-    return f"pip install -e '.[{extra}]'"
+    """The command that installs an extra, in a clone or elsewhere: pip leaves the torchlht that is there as it is."""
+    return f"pip install 'torchlht[{extra}]'"
 
 
 def summarise(source: str, faults: Sequence[Fault], limit: int = 3) -> str:

@@ -145,9 +145,14 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 def write_yaml(path: Path, value: Any) -> None:
     """Write YAML completely or not at all, in the order given."""
+    write_text(path, yaml_text(value))
+
+
+def yaml_text(value: Any) -> str:
+    """Plain values as YAML, in the order given."""
     import yaml
 
-    write_text(path, yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from PIL import Image
 
-pytest.importorskip("starlette", reason="pip install -e '.[label]'")
+pytest.importorskip("starlette", reason="pip install 'torchlht[label]'")
 
 from torchlht.cli import main
 from torchlht.errors import ConfigError

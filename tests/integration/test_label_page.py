@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 from torchlht.cli import main
 from torchlht.serve.label.journal import FILE, Answer, NewClass, Trained, Undo, read_journal
 
-pytest.importorskip("uvicorn", reason="pip install -e '.[label]'")
+pytest.importorskip("uvicorn", reason="pip install 'torchlht[label]'")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

@@ -152,4 +152,4 @@ def test_without_scikit_learn_it_says_what_to_install() -> None:
     script = "import sys; sys.modules['sklearn'] = None; import torchlht; torchlht.HierarchicalClassifier"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "torchlht.HierarchicalClassifier needs an optional package" in done.stderr
-    assert "'.[sklearn]'" in done.stderr
+    assert "'torchlht[sklearn]'" in done.stderr

@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import zipfile
 
 import numpy as np
 import pytest
@@ -240,6 +241,8 @@ def test_from_the_command_line_to_corrected_data(tmp_path, capsys):
     samples, truth = birds(40)
     rows = list(range(3, 240, 24))
     data = write_npz(tmp_path / "birds.npz", with_wrong(samples, rows), note=np.arange(3))
+    with zipfile.ZipFile(data, "a") as archive, archive.open("file.npy", "w") as member:  # np.savez cannot call one so
+        np.lib.format.write_array(member, np.arange(4))
     before = data.read_bytes()
     main(["audit", str(data), "--out", str(tmp_path / "a"), "--quiet"])
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [
@@ -256,7 +259,9 @@ def test_from_the_command_line_to_corrected_data(tmp_path, capsys):
     assert (new.labels[rows, 1] == truth[rows, 1]).mean() > 0.9
     assert len(read_csv(tmp_path / "a" / "corrected-journal.csv")) == (new.labels != read_data(data).labels).any(axis=1).sum()
     assert data.read_bytes() == before
-    assert (np.load(tmp_path / "a" / "corrected.npz")["note"] == np.arange(3)).all()
+    others = np.load(tmp_path / "a" / "corrected.npz")
+    assert (others["note"] == np.arange(3)).all()
+    assert (others["file"] == np.arange(4)).all()
     with pytest.raises(LHTError, match="exists already"):
         apply_audit(tmp_path / "a")
 

@@ -40,7 +40,12 @@ def test_bash_completes_values_that_are_few_and_leaves_files_to_itself(capsys: p
     assert completed(script, "lht train birds --semi p") == ["propagate", "posterior"]
     assert completed(script, "lht export runs/birds --to ") == ["onnx", "torch", "web"]
     assert "darwin-core" in completed(script, "lht label export birds --to ")
-    assert completed(script, "lht completion b") == []
+    assert completed(script, "lht train birds --method margi") == ["marginal"]
+    assert completed(script, "lht methods margi") == ["marginal"]
+    assert completed(script, "lht train birds --track-to ml") == ["mlflow"]
+    assert completed(script, "lht completion b") == ["bash"]
+    assert completed(script, "lht train birds --no-tra") == ["--no-track"]
+    assert completed(script, "lht --v") == ["--version"]
     assert completed(script, "lht train ") == completed(script, "lht train --out ") == []
 
 
@@ -51,3 +56,27 @@ def test_every_flag_of_every_command_is_in_the_script(shell: str, capsys: pytest
     assert set(flags_of_all()) == set(all_commands())
     for own in flags_of_all().values():
         assert all((f"-l {flag[2:]} " if shell == "fish" else flag) in script for flag, _ in own)
+
+
+def test_fish_knows_second_words_values_and_which_flags_take_none(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "fish"])
+    lines = capsys.readouterr().out.splitlines()
+    after = "__fish_seen_subcommand_from hierarchy; and not __fish_seen_subcommand_from check diff find graft repair show"
+    assert f"complete -c lht -n '{after}' -f -a 'check diff find graft repair show'" in lines
+    [semi] = [line for line in lines if "seen_subcommand_from train'" in line and " -l semi " in line]
+    assert " -x -l semi -d " in semi
+    assert semi.endswith(" -a 'none propagate posterior both deep fixmatch taxon'")
+    [freeze] = [line for line in lines if "seen_subcommand_from train'" in line and " -l freeze " in line]
+    assert " -x " not in freeze
+    assert " -r " not in freeze
+    [out] = [line for line in lines if "seen_subcommand_from train'" in line and " -l out " in line]
+    assert " -r -l out -d " in out, "takes a file"
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh")
+def test_zsh_takes_the_script_without_a_start_file(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "zsh"])
+    script = capsys.readouterr().out
+    told = subprocess.run(["zsh", "-f", "-c", f"{script}\necho $_comps[lht]"], capture_output=True, text=True, check=True)
+    assert told.stdout.strip().endswith("_lht")
+    assert not told.stderr

@@ -13,6 +13,7 @@ import pytest
 import kinds
 from conftest import PATHS
 from kinds import FEATURES, arrow_table, bird_rows, png, write_hub, write_parquet, write_saved, write_splits
+from torchlht.cli import main
 from torchlht.data.packing import pack
 from torchlht.data.pictures import FilePicture, find_problems, picture_at
 from torchlht.data.rows import RowPicture, open_rows
@@ -138,7 +139,7 @@ def test_without_pyarrow_one_sentence_names_the_extra(tmp_path: Path, monkeypatc
     file = write_parquet(tmp_path / "x.parquet", bird_rows(6))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        MissingExtraError, match=r"reading \.parquet files needs an optional package: .*pip install -e '\.\[arrow\]'"
+        MissingExtraError, match=r"reading \.parquet files needs an optional package: pip install 'torchlht\[arrow\]'"
     ):
         read_data(file)
 
@@ -199,3 +200,16 @@ def test_numbers_without_names_are_names_and_minus_one_is_none(tmp_path: Path) -
     samples = read_data(write_parquet(tmp_path / "x.parquet", rows, None), levels=["label"])
     assert samples.hierarchy.classes == (("0", "1"),)
     assert samples.labels[:, 0].tolist() == [-1, 0, 1] * 3
+
+
+def test_what_needs_a_table_or_a_folder_of_classes_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_parquet(tmp_path / "birds" / "data" / "train.parquet", bird_rows(6))
+    (tmp_path / "dag.csv").write_text("name,parent\na,b\na,c\n")
+    for words, said in (
+        (["--hierarchy", str(tmp_path / "dag.csv")], "with classes of several parents, data is a folder of pictures, a .csv"),
+        (["--several"], "birds is neither a table nor a folder of pictures"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", str(tmp_path / "birds"), *words, "--out", str(tmp_path / "run")])
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err

@@ -151,6 +151,21 @@ WRONG_COCO: dict[str, tuple[dict[str, Any], str]] = {
     "unknown picture": ({"annotations": [BOX | {"image_id": 9}]}, r"annotations\[0\]: image_id 9 is not in the file"),
     "no name": ({"categories": [{"id": 0}]}, r"categories\[0\] needs an id and a name"),
     "no pictures": ({"images": [], "annotations": []}, r"names no pictures"),
+    "a picture twice": ({"images": [{"id": "i0", "file_name": "0.png"}] * 2}, r"images: the id 'i0' is there twice"),
+    "a category twice": ({"categories": [*CATEGORIES, {"id": 1, "name": "c"}]}, r"categories: the id 1 is there twice"),
+    "one name for two": (
+        {
+            "categories": [
+                {"id": 0, "name": "bat", "supercategory": "animal"},
+                {"id": 1, "name": "bat", "supercategory": "sport"},
+            ]
+        },
+        r"two categories are called 'bat', under 'animal' and under 'sport'; rename one",
+    ),
+    "one species in two families": (
+        {"categories": [{"id": 0, "name": "a", "family": "x"}, {"id": 1, "name": "a", "family": "y"}]},
+        r"two categories are called 'a', as x › a and as y › a; rename one",
+    ),
     "an address": ({"images": [{"id": "i0", "file_name": "http://x.example/a.jpg"}], "annotations": []}, r"is an address"),
     "wrong type": (
         {"annotations": [{"image_id": 1, "category_id": 1, "bbox": "x"}]},
@@ -216,6 +231,18 @@ def test_pictures_named_after_observations_and_species_without_a_column_for_them
     assert names_of(given, 0) == PATHS[0][:2]
     (folder / "media" / "1003.png").unlink()
     assert len(find_problems(read_data(folder).images or ())) == 1
+
+
+def test_a_subspecies_is_of_the_species_that_its_name_begins_with(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "export")
+    meta = (folder / "meta.xml").read_text()
+    (folder / "meta.xml").write_text(meta.replace("specificEpithet", "somethingElse"))
+    rows = (folder / "occurrence.txt").read_text().splitlines()
+    cells = rows[1].split("\t")
+    cells[5:7] = "Turdus merula cabrerae", "SUBSPECIES"
+    (folder / "occurrence.txt").write_text("\n".join([rows[0], "\t".join(cells), *rows[2:]]) + "\n")
+    samples = read_data(folder)
+    assert names_of(samples, 0)[-1] == "Turdus merula"
 
 
 WRONG_META = {

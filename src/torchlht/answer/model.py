@@ -221,6 +221,7 @@ class Model(nn.Module, Predictor):
         self.backbone, self.method, self.options = backbone, method, options
         self.preprocess = preprocess or backbone.preprocess
         self.calibration: Calibration | None = None
+        self.source: Path | None = None  # the directory that its weights are from
         if self.preprocess is not None:
             backbone.look_at(self.preprocess.size)
         if method.on_maps:
@@ -290,8 +291,17 @@ class Model(nn.Module, Predictor):
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write config.yaml, hierarchy.json, model.safetensors and a model card, README.md: plain values and tensors."""
-        self.save(directory)
-        write_text(Path(directory) / "README.md", card(Path(directory), Path(directory).name))
+        folder, trained = Path(directory), self._run()
+        self.save(folder)
+        write_text(folder / "README.md", card(folder, folder.absolute().name, trained=trained))
+
+    def _run(self) -> Path | None:
+        """The run that it comes from, if it still is what was measured there."""
+        if self.source is None or not (self.source / WEIGHTS).is_file():
+            return None
+        kept, own = load_file(self.source / WEIGHTS), self.state_dict()
+        same = kept.keys() == own.keys() and all(torch.equal(kept[name], own[name].cpu()) for name in kept)
+        return self.source if same else None
 
     def save(self, directory: str | Path, *, extra: dict[str, Any] | None = None) -> None:
         """The same without a card; `extra` is kept in config.yaml."""
@@ -338,6 +348,7 @@ class Model(nn.Module, Predictor):
             raise RunError(f"{folder / WEIGHTS}: these weights do not belong to this configuration ({what})") from error
         model.calibration = Calibration.read(folder, hierarchy) if calibrated else None
         model.novelty = Novelty.read(folder, model.method.in_features, len(hierarchy)) if calibrated else None
+        model.source = folder
         return model.eval()
 
     @classmethod

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from torchlht.commands.arguments import Argument, words_and_groups
 from torchlht.commands.base import COMMANDS, all_commands, command
 from torchlht.data.options import Options, Word
+from torchlht.heads.declared import declared
+from torchlht.learn.following.follow import BOARDS
 
 BASH = """_lht() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" found="" flags=""
     case "${{COMP_WORDS[*]:1:2}}" in
 {cases}
-        *) found={first} ;;
+    esac
+    (( COMP_CWORD == 1 )) && found={first} flags="--help --version"
+    (( COMP_CWORD == 2 )) && case "$before" in
+{after}
     esac
     [[ $current == -* ]] && found="$flags"
     case "${{COMP_WORDS[*]:1:2}} $before" in
@@ -45,7 +50,7 @@ def run_completion(args: CompletionArgs) -> None:
 def flags_of_all() -> dict[str, list[tuple[str, str]]]:
     """The flags of every command and what they mean; commands of two words first, since one word may begin another."""
     names = sorted(all_commands(), key=lambda name: (-len(name.split()), name))
-    return {name: [(one.flags[0], one.meaning) for one in options_of(name)] for name in names}
+    return {name: [(flag, one.meaning) for one in options_of(name) for flag in flags_of(one)] for name in names}
 
 
 def options_of(name: str) -> list[Argument]:
@@ -53,47 +58,79 @@ def options_of(name: str) -> list[Argument]:
     return [one for members in words_and_groups(COMMANDS[name].options)[1].values() for one in members]
 
 
+def flags_of(one: Argument) -> tuple[str, ...]:
+    """The flags of an option: --freeze and --no-freeze."""
+    return (one.flags[0], f"--no-{one.flags[0][2:]}") if bool in one.kinds else one.flags[:1]
+
+
+def values_of(one: Argument) -> tuple[str, ...]:
+    """The values that an option may have, if they are few and known: also the names of methods and of boards."""
+    methods, boards = tuple(declared().options), tuple(BOARDS)
+    return one.choices or {"method": methods, "pattern": methods, "track_to": boards}.get(one.name, ())
+
+
+def words_after(name: str) -> list[str]:
+    """What may follow a command: the second words of others, and the values of its own first word."""
+    second = [other.split()[1] for other in sorted(all_commands()) if other.startswith(f"{name} ")]
+    first = words_and_groups(COMMANDS[name].options)[0][:1] if name in COMMANDS else []
+    return [*second, *(value for one in first for value in values_of(one))]
+
+
 def bash(flags: dict[str, list[tuple[str, str]]]) -> str:
     """The script for bash. What is neither a command nor a flag nor one of few values is a file."""
-    cases = [f'        "{name}"*) flags={shlex.quote(" ".join(flag for flag, _ in own))} ;;' for name, own in flags.items()]
+    cases = [
+        f'        "{name}"*) flags={shlex.quote(" ".join([*(flag for flag, _ in own), "--help"]))} ;;'
+        for name, own in flags.items()
+    ]
     values = [
-        f'        "{name}"*" {one.flags[0]}") found={shlex.quote(" ".join(one.choices))} ;;'
+        f'        "{name}"*" {one.flags[0]}") found={shlex.quote(" ".join(values_of(one)))} ;;'
         for name in flags
         for one in options_of(name)
-        if one.choices
+        if values_of(one)
     ]
-    inner = {word: [name.split()[1] for name in flags if name.startswith(f"{word} ")] for word in first_words(flags)}
-    begun = [
-        f'        "{word} "*) found={shlex.quote(" ".join(names))} ;;'
-        for word, names in inner.items()
-        if names and word not in flags
+    after = [
+        f'        "{word}") found={shlex.quote(" ".join(words_after(word)))} ;;'
+        for word in first_words(flags)
+        if words_after(word)
     ]
     return BASH.format(
-        cases="\n".join([*cases, *begun]), values="\n".join(values), first=shlex.quote(" ".join(first_words(flags)))
+        cases="\n".join(cases),
+        values="\n".join(values),
+        after="\n".join(after),
+        first=shlex.quote(" ".join(first_words(flags))),
     )
 
 
 def zsh(flags: dict[str, list[tuple[str, str]]]) -> str:
     """The script for zsh, which can read that for bash."""
-    return f"autoload -U +X bashcompinit && bashcompinit\n{bash(flags)}"
+    loaded = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"
+    return f"{loaded}\nautoload -U +X bashcompinit && bashcompinit\n{bash(flags)}"
 
 
 def fish(flags: dict[str, list[tuple[str, str]]]) -> str:
     """The script for fish, which also shows what flags mean."""
-    return (
-        "\n".join(
-            ["complete -c lht -n __fish_use_subcommand -f -a " + shlex.quote(" ".join(first_words(flags))), *fish_lines(flags)]
-        )
-        + "\n"
-    )
+    return "\n".join([fish_line("__fish_use_subcommand", "-f", first_words(flags)), *fish_lines(flags)]) + "\n"
 
 
 def fish_lines(flags: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
-    """A line for each flag of each command."""
-    for name, own in flags.items():
+    """Lines for what follows each command, and for each of its flags."""
+    for word in first_words(flags):
+        if after := words_after(word):
+            seen = f"__fish_seen_subcommand_from {word}; and not __fish_seen_subcommand_from {' '.join(after)}"
+            yield fish_line(seen, "" if word in flags and word != "completion" else "-f", after)
+    for name in flags:
         seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in name.split())
-        for flag, meaning in own:
-            yield f"complete -c lht -n {shlex.quote(seen)} -l {flag[2:]} -d {shlex.quote(meaning.partition('. ')[0])}"
+        for one in options_of(name):
+            takes = "" if bool in one.kinds else "-x" if values_of(one) else "-r"
+            for flag in flags_of(one):
+                what = f"{takes} -l {flag[2:]} -d {shlex.quote(one.meaning.partition('. ')[0])}".strip()
+                yield fish_line(seen, what, values_of(one))
+
+
+def fish_line(seen: str, what: str, words: Sequence[str] = ()) -> str:
+    """What is completed where this was seen."""
+    offered = f"-a {shlex.quote(' '.join(words))}" if words else ""
+    return " ".join(filter(None, ["complete -c lht -n", shlex.quote(seen), what, offered]))
 
 
 def first_words(flags: dict[str, list[tuple[str, str]]]) -> list[str]:

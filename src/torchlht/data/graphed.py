@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torchlht.data.named import is_known, known_names
 from torchlht.data.options import TreeArgs
 from torchlht.data.pictures import FilePicture, Picture, as_place, images_in, picture_at
-from torchlht.data.samples import Mask, choose_some
+from torchlht.data.samples import Mask, choose_some, is_plain_folder
 from torchlht.data.several import Asked, Floats, Several, is_several, read_several
 from torchlht.data.sources.embeddings import features_in, names_in, read_arrays
 from torchlht.data.sources.folder import known_part, parts_of, walk
@@ -77,7 +77,7 @@ def read_graphed(
     """
     place = known_names()[str(source)]()[0] if is_known(source) else as_place(source)
     blank = {"", *(name.strip().casefold() for name in unknown)}
-    if place.is_dir():
+    if is_plain_folder(place):
         rows = _folder_rows(place, blank)
     elif place.suffix.lower() in (".csv", ".tsv", ".txt"):
         rows = _table_rows(place, graph, levels, blank)

@@ -455,6 +455,12 @@ def source_of(place: Path) -> Source | None:
     return next((source for source in sources() if source.reads(place)), None)
 
 
+def is_plain_folder(place: Path) -> bool:
+    """Whether a place is a folder whose folders are classes, not one that another tool wrote."""
+    reader = source_of(place)
+    return reader is not None and reader.name == "folder"
+
+
 def lasting_name(source: str) -> str:
     """A dataset as a run records it: by name, address or absolute path."""
     return source if is_known(source) or as_url(source) else str(as_place(source).resolve())

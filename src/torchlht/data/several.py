@@ -18,7 +18,7 @@ from torchlht.data.named import is_known, known_names
 from torchlht.data.nodes import holds_nodes, read_nodes
 from torchlht.data.options import TreeArgs
 from torchlht.data.pictures import Picture, as_place, content_digest
-from torchlht.data.samples import Samples
+from torchlht.data.samples import Samples, is_plain_folder
 from torchlht.errors import ConfigError, DataError
 from torchlht.hierarchy.graph import Graph, Labels
 from torchlht.hierarchy.linked import has_several_parents, holds_links
@@ -130,7 +130,7 @@ def is_several(source: str | Path, asked: Asked = USUAL) -> bool:
         return True
     if asked.several is False or not (path.is_file() or path.is_dir()):
         return False  # what reads it says what is wrong with a pipe
-    if path.is_dir() and not any(path.glob("*.tar")):
+    if is_plain_folder(path):
         return bool(asked.several)
     if kind == ".npz" and holds_nodes(path):
         return True

@@ -24,10 +24,11 @@ from torchlht.doors import (
     Side,
     WholeShare,
     Workers,
+    all_fitting,
     read_yaml,
 )
 from torchlht.errors import ConfigError, suggestion
-from torchlht.heads.declared import check_method
+from torchlht.heads.declared import check_method, options_named
 from torchlht.learn.following.follow import check_board
 from torchlht.vocabulary import Augment, OptimizerName, Pooling, Precision, PresetName, Schedule, SemiName, Stream
 
@@ -46,22 +47,29 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def configured(path: str | Path) -> dict[str, Any]:
-    """Options from a file: the config.yaml of a run, or `name: value` lines with the names that Python uses.
+    """Options from a file: the config.yaml of a run, or `name: value` lines with the names that Python uses, also of a method.
 
     The directory of that run is left out, since its copy goes elsewhere; `out` in a file of one's own counts.
 
     Raises:
-        ConfigError: when it cannot be read, or names an option that there is not.
+        ConfigError: when it cannot be read, names an option that there is not, or gives one a value that it does not take.
     """
-    found = read_yaml(Path(path), dict[str, Any], ConfigError)
-    values = found.get("train", found)
+    found: Any = read_yaml(Path(path), object, ConfigError, exponents=True)
+    of_run = isinstance(found, dict) and "train" in found
+    values = found["train"] if of_run else found
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: 'train' holds no options; write a line `name: value` for each")
+        raise ConfigError(f"{path}: holds no options; write a line name: value for each")
     known = {field.name for field in dataclasses.fields(TrainArgs)}
-    if unknown := [str(name) for name in values if name not in known]:
-        raise ConfigError(f"{path}: {unknown[0]!r} is no option: {suggestion(unknown[0], sorted(known))}")
-    left_out = {"resume", "config"} if values is found else {"out", "resume", "config"}
-    return {name: value for name, value in values.items() if name not in left_out}
+    of_method = options_named(str(values.get("method", "lht")))
+    if unknown := [str(name) for name in values if name not in known and name not in of_method]:
+        raise ConfigError(f"{path}: {unknown[0]!r} is no option: {suggestion(unknown[0], [*sorted(known), *of_method])}")
+    left_out = {"out", "resume", "config"} if of_run else {"resume", "config"}
+    own = {name: value for name, value in values.items() if name not in known}
+    kept = {name: value for name, value in values.items() if name in known - left_out}
+    if isinstance(kept.get("option"), dict):
+        kept["option"] = pairs(kept["option"])
+    fitted = all_fitting(kept, TrainArgs, str(path))
+    return fitted | {"option": (*fitted.get("option", ()), *pairs(own))} if own else fitted
 
 
 def merged(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -383,6 +391,18 @@ class TrainArgs(RunArgs, DataArgs):
     def settled(self, recipe: Recipe) -> dict[str, Any]:
         """Plain values for config.yaml, with those of the recipe, so that a resumed run uses the same."""
         return self.to_dict() | {name: getattr(recipe, name) for name in SETTLED}
+
+    def lasting(self) -> Self:
+        """The same with data, trees and an audit named so that they are found from any folder."""
+        from torchlht.data.samples import lasting_name
+        from torchlht.hierarchy.linked import files_of
+
+        trees = {name: getattr(self, name) for name in ("hierarchy", "prior") if getattr(self, name)}
+        places: dict[str, Any] = {
+            name: Path(",".join(str(file.absolute()) for file in files_of(path))) for name, path in trees.items()
+        }
+        audit = self.audit if self.audit in (None, "auto") else str(Path(self.audit).absolute())
+        return dataclasses.replace(self, data=lasting_name(self.data), audit=audit, **places)
 
     def streams(self, pictures: Sequence[Picture]) -> bool:
         """Whether to stream training pictures. Raises ConfigError when `stream` is on and they are not in shards."""

@@ -32,7 +32,7 @@ from torchlht.answer.several import GraphModel
 from torchlht.data.batches import ImageSet, load
 from torchlht.data.graphed import hide_leaves, is_exclusive, read_on_graph
 from torchlht.data.preparing import Preprocess
-from torchlht.data.samples import Mask, check_pictures, lasting_name
+from torchlht.data.samples import Mask, check_pictures
 from torchlht.data.several import Asked, Several, hide, hold_out, is_several, read_several
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError, as_flag
 from torchlht.files import claimed
@@ -96,7 +96,7 @@ def train_several(args: TrainArgs) -> Path:
         kept = TrainArgs.from_dict(read_config(args.resume)["train"])
         args = dataclasses.replace(kept, out=args.resume, quiet=args.quiet)
     own = check_several(args)
-    args = dataclasses.replace(args, data=lasting_name(args.data))
+    args = args.lasting()
     out = args.out or Path("runs") / f"{Path(args.data).stem}-{args.method}-s{args.seed}"
     with claimed(out):
         return _train_there(args, own, Run(out))
@@ -171,7 +171,7 @@ def refuse_others(args: TrainArgs, run: Run) -> None:
     if run.metrics.is_file() or not run.config.is_file():
         run.claim()
         return
-    kept = TrainArgs.from_dict(read_config(run.path)["train"]).to_dict()
+    kept = TrainArgs.from_dict(read_config(run.path)["train"]).lasting().to_dict()
     free = ("out", "resume", "quiet", "track", "track_to", *HERE)
     if others := [as_flag(name) for name, value in args.to_dict().items() if name not in free and value != kept[name]]:
         said = f"holds an unfinished run with other options ({', '.join(others)})"

@@ -38,7 +38,6 @@ from torchlht.data.samples import (
     choose_fold,
     choose_share,
     hold_out_test,
-    lasting_name,
     short_name,
     with_split,
 )
@@ -179,7 +178,7 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
     find_method(args.method)
     out = place(args)
     run = Run(out)
-    args = dataclasses.replace(args, data=lasting_name(args.data), out=out)
+    args = dataclasses.replace(args.lasting(), out=out)
     if launch is None and run.config.is_file() and not run.metrics.is_file():
         return open_unfinished(args, run)
     if launch is None or not run.config.is_file() or read_config(out).get("launch") != launch:
@@ -192,7 +191,7 @@ def open_run(args: TrainArgs, launch: str | None = None) -> tuple[TrainArgs, Run
 
 def open_unfinished(args: TrainArgs, run: Run) -> tuple[TrainArgs, Run, bool]:
     """What the same command as before does: it goes on. With other options it starts anew, unless there is work to lose."""
-    others = changed_options(args, TrainArgs.from_dict(read_config(run.path)["train"]))
+    others = changed_options(args, TrainArgs.from_dict(read_config(run.path)["train"]).lasting())
     if not others and run.split.is_file():
         console.note(f"{run.path}: goes on with the run that was interrupted there", quiet=args.quiet)
         return *resumed(args, run), True

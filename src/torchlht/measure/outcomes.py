@@ -41,8 +41,9 @@ class Outcomes:
         most = max(int(one.max(initial=0)) for one in (self.labels, self.chosen, *self.ruled.values()))
         kind = np.min_scalar_type(-most - 1)  # signed, for -1
         named = {"labels": self.labels, "chosen": self.chosen, **{f"chosen + {name}": v for name, v in self.ruled.items()}}
+        arrays: dict[str, Any] = {name: value.astype(kind) for name, value in named.items()}
         with replacing(run / FILE) as beside, beside.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **{name: value.astype(kind) for name, value in named.items()})
+            np.savez_compressed(file, **arrays)
 
     @classmethod
     def read(cls, run: Path, rule: str = "") -> Outcomes | None:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -39,8 +40,9 @@ class Samplewise:
 
     def write(self, run: Path) -> None:
         """Write outcomes.npz."""
+        arrays: dict[str, Any] = {"digest": np.array(self.digest), **self.figures}
         with replacing(run / FILE) as beside, beside.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, digest=np.array(self.digest), **self.figures)
+            np.savez_compressed(file, **arrays)
 
     @classmethod
     def read(cls, run: Path) -> Samplewise | None:

@@ -33,7 +33,7 @@ def samples_summary(samples: Samples) -> str:
         parts.append(f"nothing {rest:,}")
     noun = "picture" if samples.images is not None else "sample"
     splits = " · ".join(f"{name} {len(samples.index(name)):,}" for name in ("train", "val", "test") if len(samples.index(name)))
-    total = f"{plural(len(samples), noun)}, {len(tree)} levels: {tree.describe()}"
+    total = f"{plural(len(samples), noun)}, {plural(len(tree), 'level')}: {tree.describe()}"
     return f"{total}\nlabelled down to {' · '.join(parts)}   ({splits})"
 
 

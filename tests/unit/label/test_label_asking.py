@@ -48,7 +48,7 @@ def material(data: Path) -> tuple[Material, Samples]:
 
 @pytest.fixture
 def desk(data: Path) -> Iterator[Desk]:
-    pytest.importorskip("uvicorn", reason="pip install -e '.[label]'")
+    pytest.importorskip("uvicorn", reason="pip install 'torchlht[label]'")
     from torchlht.serve.label.serving import Wishes, desk_for
 
     with desk_for(Source(str(data)), Wishes(blind=0.0, asking=Asking(cost=CHEAP))) as found:
@@ -173,7 +173,7 @@ def test_what_answers_cost() -> None:
 
 
 def test_a_level_that_the_tree_does_not_have_is_refused(data: Path) -> None:
-    pytest.importorskip("uvicorn", reason="pip install -e '.[label]'")
+    pytest.importorskip("uvicorn", reason="pip install 'torchlht[label]'")
     from torchlht.serve.label.serving import Wishes, desk_for
 
     wrong = [(Asking(cost={"genus": 1.0}), "genus"), (Asking(target="genus"), "genus")]
@@ -183,7 +183,7 @@ def test_a_level_that_the_tree_does_not_have_is_refused(data: Path) -> None:
 
 
 def test_classes_have_other_names(data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("uvicorn", reason="pip install -e '.[label]'")
+    pytest.importorskip("uvicorn", reason="pip install 'torchlht[label]'")
     from torchlht.serve.label.serving import Wishes, desk_for
 
     names = tmp_path / "names.csv"

@@ -10,10 +10,11 @@ Levels are the ranks that categories tell, down to `name`; without ranks, the su
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from math import ceil, floor
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -44,6 +45,7 @@ FARTHEST: Final = 10**8
 ROBOFLOW: Final = "_annotations.coco.json"
 Id = int | str
 Classes = tuple[str, ...]  # the classes of a category, coarse → fine
+T = TypeVar("T")
 
 
 class Shown(msgspec.Struct):
@@ -148,11 +150,15 @@ def _opened(path: Path, split: str) -> File:
 
 
 def _categories(file: File) -> list[dict[str, Any]]:
-    """The categories, each with an id and a name."""
-    for i, one in enumerate(file.content.categories):
+    """The categories, each with an id of its own and a name. Raises DataError if an id is there twice, also of pictures."""
+    found = file.content.categories
+    for i, one in enumerate(found):
         if not isinstance(one.get("id"), int | str) or not isinstance(one.get("name"), str) or not one["name"].strip():
             raise DataError(f"{file.path}: categories[{i}] needs an id and a name")
-    return file.content.categories
+    for kind, ids in (("images", [one.id for one in file.content.images]), ("categories", [one["id"] for one in found])):
+        if len(set(ids)) < len(ids):
+            raise DataError(f"{file.path}: {kind}: the id {Counter(ids).most_common(1)[0][0]!r} is there twice")
+    return found
 
 
 def _row(name: str, path: Classes, depth: int) -> Row:
@@ -230,8 +236,9 @@ def _paths(
     if fields:
         finest = None if any(one.get(fields[-1]) for one in categories) else fields[-1]
         wanted = ["name" if field == finest else field for field in fields]
-        return fields, {one["name"].strip(): _known([_text(one.get(field)) for field in wanted], unknown) for one in categories}
-    above = {one["name"].strip(): _text(one.get("supercategory")) for one in categories}
+        ranked = [(one["name"].strip(), _known([_text(one.get(field)) for field in wanted], unknown)) for one in categories]
+        return fields, _one_each(place, ranked)
+    above = _one_each(place, [(one["name"].strip(), _text(one.get("supercategory"))) for one in categories])
     paths = {name: _known(_upwards(name, above), unknown) for name in above}
     while paths and max(map(len, paths.values())) > 1 and len({path[:1] for path in paths.values() if path}) == 1:
         paths = {name: path[1:] for name, path in paths.items()}  # what is above everything tells nothing
@@ -243,6 +250,22 @@ def _paths(
     if levels and len(levels) != depth:
         raise DataError(f"{place}: its categories have {depth} levels ({', '.join(named)}), but `levels` names {len(levels)}")
     return list(levels or named), paths
+
+
+def _one_each(place: Path, said: Sequence[tuple[str, T]]) -> dict[str, T]:
+    """What is said of each name. Raises DataError if two things are: then pictures of both would be of one class."""
+    found: dict[str, T] = {}
+    for name, what in said:
+        before = found.get(name)
+        if before and what and before != what:
+            raise DataError(f"{place}: two categories are called {name!r}, {_under(before)} and {_under(what)}; rename one")
+        found[name] = before or what
+    return found
+
+
+def _under(above: object) -> str:
+    """Where a category stands: below a supercategory, or at the end of a path."""
+    return f"as {' › '.join(filter(None, above))}" if isinstance(above, tuple) else f"under {above!r}"
 
 
 def _upwards(name: str, above: Mapping[str, str]) -> list[str]:

@@ -36,6 +36,8 @@ FOLDER: Final = "media"
 """The folder of the pictures, in the archive's folder or beside its zip."""
 STILL: Final = ("", "stillimage", "image")
 """Types of media that are pictures."""
+BELOW: Final = ("subspecies", "variety", "form")
+"""Ranks whose names begin with that of the species. iNaturalist has no column for the species."""
 ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "": ""}
 Reader = Callable[[str, int], bytes]  # gives a file of the archive, of at most so many bytes
 
@@ -241,8 +243,11 @@ def _class_at(values: Mapping[str, str], rank: str) -> str:
     """What an observation is at a rank: the value of that term or, if it is blank, what its names say."""
     if values.get(rank) or rank not in RANKS:
         return values.get(rank, "")
-    if values.get(RANK, "").lower() == rank:
+    own = values.get(RANK, "").lower()
+    if own == rank:
         return values.get(SCIENTIFIC, "")
+    if own in BELOW and rank == "species":  # Turdus merula cabrerae is a Turdus merula
+        return " ".join(values.get(SCIENTIFIC, "").split()[:2])
     genus, epithet = values.get("genus"), values.get("specificEpithet")
     return f"{genus} {epithet}" if rank == "species" and genus and epithet else ""
 

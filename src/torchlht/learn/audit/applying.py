@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 
@@ -106,14 +107,16 @@ def path_text(tree: Hierarchy, label: Ints) -> str:
 
 
 def _write_features(target: Path, original: Path, new: Samples) -> None:
-    """An .npz with all arrays of the original, and other labels."""
-    tree = new.hierarchy
-    with np.load(original, allow_pickle=False) as arrays:
-        same: dict[str, Any] = {
-            name: arrays[name] for name in arrays.files if name not in ("y", "levels") and not name.startswith("classes_")
-        }
-    with replacing(target) as beside, beside.open("wb") as file:
-        np.savez(file, **same, y=new.labels, **tree.arrays())
+    """An .npz with all arrays of the original, whatever they are called and hold, and other labels."""
+    others = {f"{name}.npy": array for name, array in {"y": new.labels, **new.hierarchy.arrays()}.items()}
+    with ZipFile(original) as before, replacing(target) as beside, ZipFile(beside, "w") as after:
+        for name in before.namelist():
+            if name not in ("y.npy", "levels.npy") and not name.startswith("classes_"):
+                with before.open(name) as member, after.open(name, "w", force_zip64=True) as copy:
+                    shutil.copyfileobj(member, copy)
+        for name, array in others.items():
+            with after.open(name, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def _table(new: Samples) -> list[tuple[str, ...]]:
