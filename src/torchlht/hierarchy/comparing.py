@@ -20,7 +20,8 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         if self.kind == "moved":
             return f"{self.level} {self.name}: moved from {self.was} to {self.now}"
-        return f"{self.level} {self.name}: {self.kind}{f' under {self.was or self.now}' if self.was or self.now else ''}"
+        where = f" from {self.was}" if self.was else f" under {self.now}" if self.now else ""
+        return f"{self.level} {self.name}: {self.kind}{where}"
 
 
 def differences(a: Hierarchy, b: Hierarchy) -> list[Difference]:
@@ -83,6 +84,5 @@ def _parents(tree: Hierarchy, k: int) -> dict[str, str]:
 def _same_levels(a: Hierarchy, b: Hierarchy) -> None:
     if a.levels != b.levels:
         both = " and ".join(" › ".join(tree.levels[::-1]) for tree in (a, b))
-        raise HierarchyError(
-            "trees", [Fault("", f"their levels are {both}; rename them with `levels`, so that both are the same")]
-        )
+        what = "give both the same names; of tables, `levels` chooses the columns to compare"
+        raise HierarchyError("trees", [Fault("", f"their levels are {both}: {what}")])

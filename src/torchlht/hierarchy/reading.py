@@ -213,6 +213,7 @@ def _index(links: Sequence[Links], levels: Sequence[str], added: Sequence[set[st
     )
 
 
+TREE = "hierarchy.json"
 FORMAT = "torchlht-hierarchy-1"
 MARKED = "torchlht-hierarchy-2"
 """The same, but a stand-in is null. In the first format it is known by its name."""
@@ -230,8 +231,8 @@ def absent(path: Path) -> DataError:
 
 def read_tree(path: Path, levels: Sequence[str] | None = None) -> Spec:
     """The tree in a file or folder. `levels` are coarse → fine. Raises HierarchyError with every fault."""
-    if path.is_dir() and (path / "hierarchy.json").is_file():
-        path = path / "hierarchy.json"
+    if path.is_dir() and (path / TREE).is_file():
+        path = path / TREE
     if path.is_dir():
         rows, faults = folder_rows(path)
     elif not path.is_file():

@@ -24,6 +24,8 @@ from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 RATIO, LOOSE = 100, 2**28
 """How many times smaller than its arrays an .npz may be, from so many bytes of arrays on: features hardly shrink."""
+LARGEST = 1e15
+"""Largest feature: sums of the squares of larger ones do not fit into float32."""
 WANTED = ("x", "y", "train", "levels", "nodes", "edges", "labels", "offsets")
 
 
@@ -98,6 +100,24 @@ def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     return Samples(path.stem, tree, keys, filled, np.where(train, "train", "test"), features=x)
 
 
+def finest_alone(path: Path) -> Hierarchy | None:
+    """The classes of an .npz whose `y` is one column of names or numbers, as a tree of one level; None of anything else."""
+    if not SOURCE.reads(path):
+        return None
+    arrays = read_arrays(path)
+    y = arrays.get("y", np.empty(0))
+    if y.ndim != 1 or y.dtype.kind not in "USiu" or not y.size:
+        return None
+    level = names_in(arrays["levels"], "levels", path)[0] if arrays.get("levels", y[:0]).size else "class"
+    given = f"classes_{level}"
+    if y.dtype.kind in "US":
+        names = [name for name in names_in(np.unique(y), "y", path) if name]
+    else:
+        numbers = np.arange(min(int(y.max()), CLASSES) + 1)
+        names = names_in(arrays.get(given, numbers), given, path)
+    return Hierarchy(levels=[level], classes=[names], parents=[], source=str(path)) if names else None
+
+
 def write_embeddings(path: Path, x: NDArray[np.float32], labels: Ints, tree: Hierarchy) -> None:
     """Write test samples that `read_embeddings` reads: (N, d) features and (N, K) labels."""
     with replacing(path) as beside, beside.open("wb") as file:
@@ -117,6 +137,8 @@ def features_in(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float
         x = x.astype(np.float32)
     if bad := int((~np.isfinite(x)).any(axis=1).sum()):
         raise DataError(f"{path}: {bad} rows of 'x' hold NaN or infinity; remove them")
+    if large := int(((x > LARGEST) | (x < -LARGEST)).any(axis=1).sum()):
+        raise DataError(f"{path}: {large} rows of 'x' hold numbers beyond {LARGEST:g}; remove these rows, or scale 'x'")
     return x
 
 
