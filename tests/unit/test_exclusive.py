@@ -179,6 +179,21 @@ def test_a_walk_is_that_of_float64_loops(seed: int) -> None:
         np.testing.assert_allclose(log_q.exp(), q, atol=1e-5)
 
 
+@pytest.mark.parametrize("gamma", [60.0, 100.0, 1000.0, -1000.0])
+def test_a_very_strong_prior_neither_overflows_nor_drifts(gamma: float) -> None:
+    net, (y, _) = network(BIRDS, "lht", gamma=gamma), known(BIRDS, 4)
+    walk, z = net.walk, (30 * net(torch.randn(len(y), 3))).detach().requires_grad_()
+    assert isinstance(walk, Walk)
+    for share in (0.0, 1.0):
+        net.reached(share)
+        loss = net.loss(z, y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert torch.isfinite(loss)
+        assert all(torch.isfinite(p.grad).all() for p in (z, *net.parameters()) if p.grad is not None)
+    for step in walk.transitions(torch.zeros(2, walk.outputs), [torch.tensor(gamma)] * 2):
+        assert float(walk.drift(step, gamma)) == pytest.approx(0, abs=1e-3)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_are_those_of_differences(method: str) -> None:
     net, (y, _) = network(BIRDS, method), known(BIRDS, 4)
