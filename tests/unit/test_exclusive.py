@@ -28,6 +28,7 @@ from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.walk import Walk
 from torchlht.heads.prediction import masked_cross_entropy
 from torchlht.heads.transition.core import sum_children
+from torchlht.hierarchy import linked
 from torchlht.hierarchy.graph import Graph
 from torchlht.measure.several import measure_leaves, measure_sure
 
@@ -331,6 +332,14 @@ def test_every_method_learns_and_is_the_same_again(tmp_path: Path, method: str) 
         graph_of = GraphModel.load(run.path).graph
         a, b = graph_of.index(BIRDS.names[parent]), graph_of.index(BIRDS.names[child])
         assert (found[:, b] <= found[:, a] + 1e-6).all()
+
+
+def test_a_graph_is_read_to_decide_and_to_learn_not_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, graph = write_birds(tmp_path)
+    read, asked = [], linked.read_table
+    monkeypatch.setattr(linked, "read_table", lambda file: read.append(file) or asked(file))
+    torchlht.train(str(data), hierarchy=graph, method="marginal", epochs=1, quiet=True, out=tmp_path / "run")
+    assert len(read) <= 2
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ def test_classes_that_skip_a_level_are_moved_into_and_out_of_families() -> None:
     assert differences(found, tree("A Owl", "B Owl", "C Owl")) == []
     out = Remark("misplaced", "species", "D Owl", "Owls", "Birds (order)", 9.0, "")
     assert [str(one) for one in differences(mixed, moved(mixed, [out])[0])] == [
-        "family Owls: removed from Birds",
+        "family Owls: removed under Birds",
         "species D Owl: moved from Owls to Birds",
     ]
 
@@ -265,7 +265,7 @@ def test_differences_and_grafting() -> None:
         [("Gulls", "A Gull"), ("Owls", "B Gull"), ("Terns", "Sandwich Tern"), ("Owls", "E Owl")], ("family", "species")
     )
     said = {str(one) for one in differences(TREE, other)}
-    assert {"family Terns: added", "species B Gull: moved from Gulls to Owls", "species A Auk: removed from Auks"} <= said
+    assert {"family Terns: added", "species B Gull: moved from Gulls to Owls", "species A Auk: removed under Auks"} <= said
     both, disagree = graft(TREE, other)
     assert [one.name for one in disagree] == ["B Gull"]
     assert both.sizes == (13, 4)

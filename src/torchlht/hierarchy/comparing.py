@@ -20,8 +20,7 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         if self.kind == "moved":
             return f"{self.level} {self.name}: moved from {self.was} to {self.now}"
-        where = f" from {self.was}" if self.was else f" under {self.now}" if self.now else ""
-        return f"{self.level} {self.name}: {self.kind}{where}"
+        return f"{self.level} {self.name}: {self.kind}{f' under {self.was or self.now}' if self.was or self.now else ''}"
 
 
 def differences(a: Hierarchy, b: Hierarchy) -> list[Difference]:
