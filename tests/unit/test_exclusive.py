@@ -342,6 +342,19 @@ def test_a_graph_is_read_to_decide_and_to_learn_not_more(tmp_path: Path, monkeyp
     assert len(read) <= 2
 
 
+def test_samples_of_which_nothing_is_known_are_refused_before_training_and_none_are_answered(tmp_path: Path) -> None:
+    data, graph = write_birds(tmp_path)
+    found = dict(np.load(data))
+    how = {"hierarchy": graph, "epochs": 1, "quiet": True, "track": False}
+    for method in METHODS:
+        run = torchlht.train(str(data), out=tmp_path / method, method=method, **how)
+        assert run.predict(found["x"][:0]) == []
+    np.savez(tmp_path / "blank.npz", **(found | {"y": np.full_like(found["y"], "")}))
+    with pytest.raises(DataError, match="no training sample has a label"):
+        torchlht.train(str(tmp_path / "blank.npz"), out=tmp_path / "none", **how)
+    assert not (tmp_path / "none").exists()
+
+
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxscript")
     data, graph = map(str, write_birds(tmp_path))

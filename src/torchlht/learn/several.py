@@ -199,7 +199,12 @@ def prepare(args: TrainArgs, graph: Graph | None = None, seed_of_test: int = 0) 
     if args.epochs is None and chooses and not len(data.index("val")):
         raise DataError(f"{args.data}: no validation samples to choose the number of epochs on; pass `epochs`, or `val`")
     seed = args.seed if args.mask_seed is None else args.mask_seed
-    return hide_leaves(data, Mask(args.mask, seed=seed)) if data.exclusive else hide(data, args.mask, seed)
+    data = hide_leaves(data, Mask(args.mask, seed=seed)) if data.exclusive else hide(data, args.mask, seed)
+    for part, name in (("train", "training"), ("val", "validation")):
+        rows = data.index(part)
+        if len(rows) and not (data.labels[rows][:, data.judged] >= 0).any():
+            raise DataError(f"{args.data}: no {name} sample has a label that tells one class from others")
+    return data
 
 
 def readable(data: Several, on_error: str) -> Several:
