@@ -206,6 +206,10 @@ def test_what_cannot_be_compared_is_refused() -> None:
     for act in (find_tree, lambda samples: propose(samples, TREE)):
         with pytest.raises(DataError, match="have the same features"):
             act(same)
+    with pytest.raises(DataError, match="holds pictures"):
+        find_tree(dataclasses.replace(birds(), features=None))
+    with pytest.raises(ConfigError, match="at least 2"):
+        find_tree(birds(), levels=1)
     with pytest.raises(ConfigError, match="none above the one before"):
         find_tree(birds(), levels=3, groups=[2, 3])
     with pytest.raises(ConfigError, match="levels at most, each with fewer groups"):

@@ -64,9 +64,11 @@ def find_tree(
         seed: for drawing samples again.
 
     Raises:
-        DataError: when there are too few labelled classes, or their features are all the same.
+        DataError: when there are too few labelled classes, or no features, or these are all the same.
         ConfigError: when so many levels or groups cannot be.
     """
+    if levels < 2:
+        raise ConfigError(f"`levels` is {levels}: a tree with groups has at least 2")
     x, fine = labelled(samples)
     size, classes = samples.hierarchy.sizes[0], finest_names(samples.hierarchy)
     if groups is not None and (len(groups) != levels - 1 or any(not 1 <= n <= below for below, n in pairwise([size, *groups]))):
@@ -92,7 +94,8 @@ def find_tree(
 
 def labelled(samples: Samples) -> tuple[torch.Tensor, Ints]:
     """Features and finest labels of the samples that have one, as judges take them."""
-    assert samples.features is not None
+    if samples.features is None:
+        raise DataError(f"{samples.name}: holds pictures; classes are compared by features, such as those of a frozen backbone")
     keep = np.flatnonzero(samples.labels[:, 0] >= 0)
     count = len(np.unique(samples.labels[keep, 0]))
     if count < 3 or len(keep) < count + 2:
