@@ -25,18 +25,8 @@ import yaml
 from torchlht.doors import read_bytes
 from torchlht.errors import Fault, HierarchyError
 from torchlht.hierarchy.ontologies import Ontology, read_obo, read_rdf, read_turtle
-from torchlht.hierarchy.reading import (
-    CHILD_COLUMNS,
-    NESTED_BYTES,
-    Row,
-    Spec,
-    absent,
-    build,
-    compose,
-    nested_rows,
-    read_table,
-    to_depth,
-)
+from torchlht.hierarchy.paths import Row, Spec, build
+from torchlht.hierarchy.reading import CHILD_COLUMNS, NESTED_BYTES, absent, compose, nested_rows, read_table, to_depth
 
 GRAPH_FORMAT = "torchlht-graph-1"
 GRAPH = "graph.json"

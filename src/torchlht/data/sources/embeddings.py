@@ -19,7 +19,7 @@ from torchlht.data.samples import Ints, Samples, Source, label_of
 from torchlht.doors import open_file
 from torchlht.errors import DataError
 from torchlht.files import replacing
-from torchlht.hierarchy.reading import CLASSES
+from torchlht.hierarchy.paths import CLASSES
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 RATIO, LOOSE = 100, 2**28

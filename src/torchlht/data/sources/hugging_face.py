@@ -29,7 +29,8 @@ from torchlht.data.samples import (
 from torchlht.data.sources.table import doubt_about
 from torchlht.doors import read_json
 from torchlht.errors import DataError
-from torchlht.hierarchy.reading import Row, subfolders
+from torchlht.hierarchy.paths import Row
+from torchlht.hierarchy.reading import subfolders
 from torchlht.hierarchy.tree import Hierarchy
 
 DICT, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
