@@ -735,6 +735,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "NaN": ({"x": np.where(X == 4, np.nan, X)}, "1 rows of 'x' hold NaN or infinity"),
     "infinity": ({"x": np.where(X == 4, np.inf, X)}, "1 rows of 'x' hold NaN or infinity"),
     "too large for float32": ({"x": np.where(X == 4, 1e300, X.astype(float))}, "1 rows of 'x' hold NaN or infinity"),
+    "too large to square": ({"x": np.where(X == 4, -1e20, X)}, "1 rows of 'x' hold numbers beyond 1e"),
     "too few labels": ({"y": Y[:3]}, "one row per row of 'x'"),
     "labels in one line": ({"y": Y[:, 0]}, "has one column: pass --hierarchy FILE"),
     "no levels": ({"y": Y[:, :0]}, "'y' is empty"),

@@ -461,6 +461,20 @@ def test_each_fault_of_an_embeddings_file_is_told(home: Path, changed: dict[str,
     assert str(path) in str(caught.value)
 
 
+def test_levels_choose_columns_of_an_embeddings_file_and_a_tree_tells_the_others(home: Path) -> None:
+    path = npz(home, **NAMED)
+    families = read_data(path, levels=["family"])
+    assert families.hierarchy.levels == ("family",)
+    np.testing.assert_array_equal(families.labels[:, 0], Y[:, 1])
+    assert read_data(path, levels=["Familie", "Art"]).hierarchy.levels == ("Art", "Familie")
+    found = Hierarchy.from_paths([("g", "Gull"), ("g", "Tern"), ("h", "Puffin")], ("group", "species"))
+    with pytest.raises(DataError, match="with levels=species, the tree tells the other levels"):
+        read_data(path, hierarchy=found)
+    grouped = read_data(path, hierarchy=found, levels=["species"])
+    assert grouped.hierarchy == found
+    np.testing.assert_array_equal(grouped.labels, [[y, [0, 0, 1, -1][y]] for y in Y[:, 0]])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_features_that_are_not_finite_are_counted_by_row(home: Path, value: float) -> None:
     x = np.zeros((6, 3), np.float32)

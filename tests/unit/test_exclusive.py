@@ -28,6 +28,7 @@ from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.walk import Walk
 from torchlht.heads.prediction import masked_cross_entropy
 from torchlht.heads.transition.core import sum_children
+from torchlht.hierarchy import linked
 from torchlht.hierarchy.graph import Graph
 from torchlht.measure.several import measure_leaves, measure_sure
 
@@ -179,6 +180,21 @@ def test_a_walk_is_that_of_float64_loops(seed: int) -> None:
         np.testing.assert_allclose(log_q.exp(), q, atol=1e-5)
 
 
+@pytest.mark.parametrize("gamma", [60.0, 100.0, 1000.0, -1000.0])
+def test_a_very_strong_prior_neither_overflows_nor_drifts(gamma: float) -> None:
+    net, (y, _) = network(BIRDS, "lht", gamma=gamma), known(BIRDS, 4)
+    walk, z = net.walk, (30 * net(torch.randn(len(y), 3))).detach().requires_grad_()
+    assert isinstance(walk, Walk)
+    for share in (0.0, 1.0):
+        net.reached(share)
+        loss = net.loss(z, y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert torch.isfinite(loss)
+        assert all(torch.isfinite(p.grad).all() for p in (z, *net.parameters()) if p.grad is not None)
+    for step in walk.transitions(torch.zeros(2, walk.outputs), [torch.tensor(gamma)] * 2):
+        assert float(walk.drift(step, gamma)) == pytest.approx(0, abs=1e-3)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_are_those_of_differences(method: str) -> None:
     net, (y, _) = network(BIRDS, method), known(BIRDS, 4)
@@ -316,6 +332,27 @@ def test_every_method_learns_and_is_the_same_again(tmp_path: Path, method: str) 
         graph_of = GraphModel.load(run.path).graph
         a, b = graph_of.index(BIRDS.names[parent]), graph_of.index(BIRDS.names[child])
         assert (found[:, b] <= found[:, a] + 1e-6).all()
+
+
+def test_a_graph_is_read_to_decide_and_to_learn_not_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, graph = write_birds(tmp_path)
+    read, asked = [], linked.read_table
+    monkeypatch.setattr(linked, "read_table", lambda file: read.append(file) or asked(file))
+    torchlht.train(str(data), hierarchy=graph, method="marginal", epochs=1, quiet=True, out=tmp_path / "run")
+    assert len(read) <= 2
+
+
+def test_samples_of_which_nothing_is_known_are_refused_before_training_and_none_are_answered(tmp_path: Path) -> None:
+    data, graph = write_birds(tmp_path)
+    found = dict(np.load(data))
+    how = {"hierarchy": graph, "epochs": 1, "quiet": True, "track": False}
+    for method in METHODS:
+        run = torchlht.train(str(data), out=tmp_path / method, method=method, **how)
+        assert run.predict(found["x"][:0]) == []
+    np.savez(tmp_path / "blank.npz", **(found | {"y": np.full_like(found["y"], "")}))
+    with pytest.raises(DataError, match="no training sample has a label"):
+        torchlht.train(str(tmp_path / "blank.npz"), out=tmp_path / "none", **how)
+    assert not (tmp_path / "none").exists()
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

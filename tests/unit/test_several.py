@@ -115,6 +115,18 @@ def test_with_lht_an_unknown_child_learns_from_its_parent_and_with_flat_it_does_
         assert bool(z.grad[0, 0, BATS.index("herring gull")] < 0) is learns
 
 
+@pytest.mark.parametrize("method", ["c-hmcnn", "flat", "lht"])
+def test_a_class_that_is_there_learns_however_improbable_it_is(method: str) -> None:
+    y = torch.full((1, len(BATS)), -1, dtype=torch.int8)
+    y[0, BATS.index("herring gull")] = 1
+    z = torch.full((1, 1, len(BATS)), -40.0, requires_grad=True)
+    loss = network(BATS, method).loss(z, y)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert z.grad is not None
+    assert loss.item() == pytest.approx(40, abs=1e-3)
+    assert z.grad[0, 0, BATS.index("herring gull")].item() == pytest.approx(-1, abs=1e-3)
+
+
 def test_members_are_averaged_and_differ() -> None:
     net = network(BATS, "lht", members=3)
     x = torch.randn(5, 3)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
@@ -15,6 +16,8 @@ from torchlht.cli import main
 from torchlht.data.samples import Samples, read_data
 from torchlht.errors import ConfigError, DataError, HierarchyError
 from torchlht.hierarchy.comparing import differences, graft
+from torchlht.learn.audit.discriminant import components
+from torchlht.learn.audit.placing import Remark, spellings
 from torchlht.learn.growing import find_tree, names_help, rand_index, same_word, silhouette
 from torchlht.learn.mending import moved, propose
 from torchlht.learn.splitting import APART, heaps, nearer, two_means
@@ -170,6 +173,95 @@ def test_two_means_are_those_of_scikit_learn() -> None:
     assert (nearer(z, means) == nearer(z, means)[1]).sum() == 20
     same = two_means(np.ones((5, 2)))
     assert np.allclose(same, 1)
+
+
+def test_classes_that_skip_a_level_are_moved_into_and_out_of_families() -> None:
+    def tree(*without: str) -> Hierarchy:
+        """All birds in an order, and some of them in no family."""
+        families = [TREE.classes[1][parent] for parent in TREE.parents[0]]
+        paths = [("Birds", None if own in without else up, own) for up, own in zip(families, TREE.classes[0], strict=True)]
+        return Hierarchy.from_paths(paths, ("order", "family", "species"))
+
+    mixed = tree("A Gull", "A Owl", "B Owl", "C Owl")
+    found, (made,) = moved(mixed, propose(birds(), mixed))
+    assert (made.label, made.now, made.better) == ("A Gull", "Birds (order)", "Gulls")
+    assert differences(found, tree("A Owl", "B Owl", "C Owl")) == []
+    out = Remark("misplaced", "species", "D Owl", "Owls", "Birds (order)", 9.0, "")
+    assert [str(one) for one in differences(mixed, moved(mixed, [out])[0])] == [
+        "family Owls: removed under Birds",
+        "species D Owl: moved from Owls to Birds",
+    ]
+
+
+def test_spellings_are_told_by_the_names_themselves() -> None:
+    paths = [("f", "Tufted Puffin"), ("f", "Tufted_Pufin"), ("g", "herring gull"), ("g", "Herring-Gull")]
+    assert {remark.label: remark.reason for remark in spellings(Hierarchy.from_paths(paths, ("family", "species")))} == {
+        "Herring-Gull": "'herring gull' and 'Herring-Gull' differ only by case, blanks or hyphens",
+        "Tufted_Pufin": "'Tufted Puffin' and 'Tufted_Pufin' differ by one letter",
+    }
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    same = dataclasses.replace(birds(), features=np.full((88, 12), 0.1, dtype=np.float32))
+    for act in (find_tree, lambda samples: propose(samples, TREE)):
+        with pytest.raises(DataError, match="have the same features"):
+            act(same)
+    with pytest.raises(DataError, match="holds pictures"):
+        find_tree(dataclasses.replace(birds(), features=None))
+    with pytest.raises(ConfigError, match="at least 2"):
+        find_tree(birds(), levels=1)
+    with pytest.raises(ConfigError, match="none above the one before"):
+        find_tree(birds(), levels=3, groups=[2, 3])
+    with pytest.raises(ConfigError, match="levels at most, each with fewer groups"):
+        find_tree(birds(), levels=8)
+    assert silhouette(np.zeros((3, 3)), np.zeros(3, dtype=np.int64)) == 0
+
+
+def test_fewer_samples_than_features_have_principal_components() -> None:
+    x = torch.from_numpy(np.repeat(birds().features, 40, axis=1))
+    x = torch.cat([x, x.relu()], dim=1)
+    found = components(x, 384)
+    torch.testing.assert_close(found @ found.T, x @ x.T, rtol=1e-4, atol=1e-2)
+
+
+def test_a_tree_is_found_in_data_that_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, fine, out = birds().features, birds().labels[:, 0], tmp_path / "found.json"
+    names = np.array(TREE.classes[0])
+    for i, arrays in enumerate(({"y": names[fine]}, {"y": fine}, {"y": fine, "levels": ["kind"], "classes_kind": names})):
+        np.savez(tmp_path / f"{i}.npz", x=x, **arrays)
+        main(["hierarchy", "find", str(tmp_path / f"{i}.npz"), "--groups", "3", "--out", str(out)])
+        tree = Hierarchy.read(out)
+        assert tree.sizes == (11, 3)
+        assert list(tree.classes[0]) == (sorted(TREE.classes[0]), [str(n) for n in range(11)], list(TREE.classes[0]))[i]
+        assert tree.levels[0] == ("kind" if i == 2 else "class")
+        assert "names helped" in capsys.readouterr().out or i == 1
+    main(["hierarchy", "repair", str(out), str(tmp_path / "0.npz")])
+    assert (tmp_path / "found-repaired.json").is_file()
+
+
+def test_a_tree_that_is_read_is_never_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = write(birds(), tmp_path / "birds.npz"), tmp_path / "run.1"
+    run.mkdir()
+    stale().write(run / "hierarchy.json")
+    stale().write(tmp_path / "tree.json")
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ["repair", "tree.json", str(data), "--out", f"../{tmp_path.name}/tree.json"],
+        ["repair", "run.1", str(data), "--out", "run.1/hierarchy.json"],
+        ["graft", "tree.json", "run.1"],
+        ["graft", "run.1", "tree.json"],
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["hierarchy", *words])
+        assert stop.value.code == 2
+        assert "is a tree that is read" in capsys.readouterr().err
+    assert Hierarchy.read("tree.json") == Hierarchy.read("run.1") == stale()
+    monkeypatch.chdir(run)
+    main(["hierarchy", "repair", ".", str(data)])
+    assert "2 of them made" in capsys.readouterr().out
+    assert Hierarchy.read(tmp_path / "run.1-repaired.json") == TREE
 
 
 def test_differences_and_grafting() -> None:

@@ -37,10 +37,9 @@ class PreviewArgs(SeveralArgs, TreeArgs):
 def run_preview(args: PreviewArgs) -> None:
     """Count the samples of a dataset and draw a contact sheet by class."""
     from torchlht.data.doubts import doubts
-    from torchlht.data.graphed import is_exclusive
-    from torchlht.data.several import Asked, is_several
+    from torchlht.data.graphed import is_on_graph
 
-    if is_several(args.data, Asked.by(args, args.several)) or is_exclusive(args.data, args, args.several):
+    if is_on_graph(args.data, args, args.several):
         from torchlht.commands.several import preview_several
 
         return preview_several(args)

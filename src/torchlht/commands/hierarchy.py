@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,14 +88,18 @@ class LookArgs(OnErrorArgs, AcceleratorArgs):
     """Show no progress, only the result."""
 
 
-def seen(data: str, args: LookArgs, unknown: list[str] | None = None) -> Samples:
-    """The training samples of some data, pictures as features."""
+def seen(data: str, args: LookArgs, tree: Path | None = None, unknown: Sequence[str] = ()) -> Samples:
+    """The training samples of some data, pictures as features. A tree, from a file, is needed only if the data has none."""
     import dataclasses
 
+    from torchlht.data.pictures import as_place
     from torchlht.data.samples import check_images, read_data
+    from torchlht.data.sources.embeddings import finest_alone
+    from torchlht.hierarchy.tree import Hierarchy
     from torchlht.show.audited import picture_features
 
-    samples, _ = check_images(read_data(data, unknown=unknown or ()), args.on_error)
+    read_with = Hierarchy.read(tree) if tree else finest_alone(as_place(data))
+    samples, _ = check_images(read_data(data, hierarchy=read_with, unknown=unknown), args.on_error)
     samples = samples.select(samples.index("train"))
     if samples.images is None:
         return samples
@@ -151,10 +156,13 @@ def run_hierarchy_find(args: FindArgs) -> None:
     console.say(f"names {'helped' if found.named else 'played no part'} · saved in {args.out}")
 
 
-def refuse_other(out: Path) -> None:
-    """Refuse to replace a file that is not a tree of ours."""
+def refuse_other(out: Path, *read: Path) -> None:
+    """Refuse to replace a file that is not a tree of ours, or one that is read."""
     from torchlht.files import refuse_replacing
-    from torchlht.hierarchy.reading import FORMAT, MARKED
+    from torchlht.hierarchy.reading import FORMAT, MARKED, TREE
+
+    if out.resolve() in [(tree / TREE if tree.is_dir() else tree).resolve() for tree in read]:
+        raise ConfigError(f"{out}: is a tree that is read, so it is not replaced; choose another `out`")
 
     def ours(path: Path) -> bool:
         return any(name.encode() in path.read_bytes()[:100] for name in (FORMAT, MARKED))
@@ -179,25 +187,36 @@ class RepairArgs(LookArgs, TreeArgs):
     """The new tree; TREE-repaired.json beside it by default."""
 
 
+def beside(tree: Path) -> Path:
+    """The place of a repaired tree: TREE-repaired.json beside TREE, or beside the first of its files."""
+    from torchlht.hierarchy.linked import files_of
+
+    first = tree if tree.exists() else files_of(tree)[0]
+    place = first if first.name not in ("", "..") else first.resolve()
+    return place.with_name(f"{place.name if place.is_dir() else place.stem}-repaired.json")
+
+
 @command("hierarchy repair", "before training")
 def run_hierarchy_repair(args: RepairArgs) -> None:
     """Propose moves, splits, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
     from torchlht.hierarchy.tree import Hierarchy
     from torchlht.learn.mending import moved, propose
 
-    out = args.out or args.file.with_name(f"{args.file.stem}-repaired.json")
-    refuse_other(out)
+    out = args.out or beside(args.file)
+    refuse_other(out, args.file)
     tree = Hierarchy.read(args.file, args.level_names())
-    remarks = propose(seen(args.data, args, args.unknown_names()), tree)
+    remarks = propose(seen(args.data, args, args.hierarchy, args.unknown_names()), tree)
     for kind in dict.fromkeys(remark.kind for remark in remarks):
         for remark in [one for one in remarks if one.kind == kind][: args.top]:
             odds = f" (log-odds {remark.score:.1f})" if kind == "misplaced" else ""
             console.say(f"{kind} · {remark.label}: {remark.reason}{odds}")
     new, made = moved(tree, remarks, args.sure)
     new.write(out)
-    console.say(
-        f"{console.plural(len(remarks), 'proposal')}, {len(made)} of them made in {out}; lht hierarchy diff {args.file} {out}"
-    )
+    if not remarks:
+        console.say(f"no proposals; {out} is the same tree")
+        return
+    count, levels = console.plural(len(remarks), "proposal"), f" --levels {args.levels}" if args.levels else ""
+    console.say(f"{count}, {len(made)} of them made in {out}; lht hierarchy diff {args.file} {out}{levels}")
 
 
 @dataclass(frozen=True)
@@ -244,7 +263,7 @@ def run_hierarchy_graft(args: GraftArgs) -> None:
     """Add the classes of tree B that tree A lacks; where they disagree, A is right."""
     from torchlht.hierarchy.comparing import graft
 
-    refuse_other(args.out)
+    refuse_other(args.out, args.first, args.second)
     tree, disagree = graft(*args.both())
     tree.write(args.out)
     for one in disagree:

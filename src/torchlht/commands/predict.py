@@ -74,7 +74,7 @@ def run_predict(args: PredictArgs) -> None:
 
     Several processes share the work; the first one prints.
     """
-    if (Path(args.run) / GRAPH).is_file() or holds_graph(args.run, trust=args.trust):
+    if (Path(args.run) / GRAPH).is_file() or holds_graph(args.run):
         from torchlht.commands.several import predict_several
 
         return predict_several(args)
@@ -162,13 +162,13 @@ def predict_blocks(
     return [named for answers, _ in in_order for named in answers], [problem for _, some in in_order for problem in some]
 
 
-def holds_graph(name: str, *, trust: bool = False) -> bool:
+def holds_graph(name: str) -> bool:
     """Whether this is an exported file of a model whose classes may have several parents."""
     if Path(name).suffix.lower() != SUFFIXES["onnx"]:
         return False
     from torchlht.answer.exported.graphs import is_of_graph
 
-    return is_of_graph(name, trust=trust)
+    return is_of_graph(name)
 
 
 def load_predictor(name: str, *, trust: bool = False) -> Predictor:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from torchlht.data.samples import Ints, label_of, refuse_faults
 from torchlht.errors import DataError, Fault, HierarchyError
-from torchlht.hierarchy.reading import LEVELS, Row, build
+from torchlht.hierarchy.paths import LEVELS, Row, build
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 SHOWN = 3  # faults in a sentence

@@ -47,9 +47,14 @@ class Rows(NamedTuple):
 
 def is_exclusive(source: str, tree: TreeArgs, several: bool | None) -> bool:
     """Whether data has one label per sample, in a graph whose classes have several parents."""
-    if tree.hierarchy is None or is_several(source, Asked.by(tree, several)):
+    if tree.hierarchy is None or not has_several_parents(tree.hierarchy):
         return False
-    return has_several_parents(tree.hierarchy)
+    return not is_several(source, Asked.by(tree, several))
+
+
+def is_on_graph(source: str, tree: TreeArgs, several: bool | None) -> bool:
+    """Whether samples have several labels each, or one in a graph whose classes have several parents."""
+    return is_several(source, Asked.by(tree, several)) or is_exclusive(source, tree, several)
 
 
 def read_on_graph(source: str, tree: TreeArgs, several: bool | None, graph: Graph | None = None) -> Several:

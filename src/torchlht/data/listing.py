@@ -33,7 +33,8 @@ from torchlht.data.sources.table import PATH_COLUMNS, path_column, refuse_doubtf
 from torchlht.doors import open_file
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.graph import Graph, Labels
-from torchlht.hierarchy.reading import Row, Table, read_table
+from torchlht.hierarchy.paths import Row
+from torchlht.hierarchy.reading import Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
 
 BAR = "|"

@@ -107,7 +107,8 @@ class TreeArgs(Options):
     """A tree to read the data with (.csv, .json, .yaml, .obo, .ttl, .rdf); by default the tree is taken from the data. Classes
     may have several parents, in one file or in several separated by commas: see docs/graphs.md."""
     levels: str | None = None
-    """Level names coarse → fine, such as order,family,species: they choose a table's columns and name a folder's levels."""
+    """Level names coarse → fine, such as order,family,species: they choose columns of a table or an .npz, and name a folder's
+    levels."""
 
     unknown: str | None = None
     """Names in the data that mean that a label is missing, separated by commas, such as unknown,NA,?"""

@@ -25,7 +25,7 @@ from torchlht.data.pictures import Picture, Problem, as_place, as_url, content_d
 from torchlht.doors import Count, Many, Seed, WholeShare, entrance, fitting
 from torchlht.errors import ConfigError, DataError, Fault, HierarchyError, suggestion
 from torchlht.files import cache_dir
-from torchlht.hierarchy.reading import Row, build
+from torchlht.hierarchy.paths import Row, build
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.plugins import plugins
 from torchlht.vocabulary import Rounding

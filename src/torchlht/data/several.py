@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,26 +95,46 @@ class Several:
 
 @dataclass(frozen=True)
 class Asked:
-    """How data is to be read: see `TreeArgs` and `SeveralArgs`; or with the graph of a model, and the names of its levels."""
+    """How data is to be read: see `TreeArgs` and `SeveralArgs`. A tree is read only if something asks for it, and once.
+
+    Attributes:
+        levels: names of the levels, coarse → fine, if they are given.
+        unknown: names that mean that a label is missing, in lower case.
+        several: whether samples have several labels each, if that is told.
+        hierarchy: a file of the tree or graph, or None.
+        of_model: instead of it, the graph of a model, and the names of its levels.
+    """
 
     levels: tuple[str, ...] | None = None
     unknown: frozenset[str] = frozenset()
     several: bool | None = None
-    graph: Graph | None = None
-    known: tuple[str, ...] = ()
+    hierarchy: Path | None = None
+    of_model: tuple[Graph, tuple[str, ...]] | None = None
 
     @classmethod
     def by(cls, args: TreeArgs, several: bool | None) -> Asked:
         """What options ask for."""
         levels, names = args.level_names(), args.unknown_names()
-        found = cls(tuple(levels) if levels else None, frozenset(name.casefold() for name in names), several)
-        return found._with_tree(args.hierarchy) if args.hierarchy else found
+        return cls(tuple(levels) if levels else None, frozenset(name.casefold() for name in names), several, args.hierarchy)
 
-    def _with_tree(self, path: Path) -> Asked:
-        if holds_links(path) or has_several_parents(path):
-            return dataclasses.replace(self, graph=Graph.read(path))
-        tree = Hierarchy.read(path)
-        return dataclasses.replace(self, graph=Graph.from_tree(tree), known=level_names(tree))
+    @property
+    def graph(self) -> Graph | None:
+        """The graph to read the data with; None for its own."""
+        return self._given[0]
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of its levels, coarse → fine, if it has levels."""
+        return self._given[1]
+
+    @functools.cached_property
+    def _given(self) -> tuple[Graph | None, tuple[str, ...]]:
+        if self.of_model or self.hierarchy is None:
+            return self.of_model or (None, ())
+        if holds_links(self.hierarchy) or has_several_parents(self.hierarchy):
+            return Graph.read(self.hierarchy), ()
+        tree = Hierarchy.read(self.hierarchy)
+        return Graph.from_tree(tree), level_names(tree)
 
 
 USUAL = Asked()

@@ -83,6 +83,5 @@ def _parents(tree: Hierarchy, k: int) -> dict[str, str]:
 def _same_levels(a: Hierarchy, b: Hierarchy) -> None:
     if a.levels != b.levels:
         both = " and ".join(" › ".join(tree.levels[::-1]) for tree in (a, b))
-        raise HierarchyError(
-            "trees", [Fault("", f"their levels are {both}; rename them with `levels`, so that both are the same")]
-        )
+        what = "give both the same names; of tables, `levels` chooses the columns to compare"
+        raise HierarchyError("trees", [Fault("", f"their levels are {both}: {what}")])

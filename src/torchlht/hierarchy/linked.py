@@ -11,6 +11,7 @@ Several files, separated by commas, are one graph: a class may have parents in e
 from __future__ import annotations
 
 import codecs
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from graphlib import CycleError, TopologicalSorter
@@ -24,14 +25,12 @@ import yaml
 from torchlht.doors import read_bytes
 from torchlht.errors import Fault, HierarchyError
 from torchlht.hierarchy.ontologies import Ontology, read_obo, read_rdf, read_turtle
+from torchlht.hierarchy.paths import Row, Spec, build
 from torchlht.hierarchy.reading import (
     CHILD_COLUMNS,
     NEEDS,
     NESTED_BYTES,
-    Row,
-    Spec,
     absent,
-    build,
     compose,
     nested_rows,
     no_tree,
@@ -115,6 +114,13 @@ def _only_key(found: dict[str, Any]) -> str:
 
 def has_several_parents(path: Path) -> bool:
     """Whether a place holds classes of which some have several parents. A faulty table is left to what reads trees."""
+    found = [file.stat() for file in files_of(path) if file.is_file()]
+    return _has_several(path, tuple((one.st_dev, one.st_ino, one.st_mtime_ns, one.st_size) for one in found))
+
+
+@functools.lru_cache(maxsize=16)
+def _has_several(path: Path, _states: tuple[tuple[int, ...], ...]) -> bool:
+    """The same of files in these states: many ask, and large ones take long."""
     if holds_links(path):
         pairs = [(edge.name, edge.parent) for edge in read_linked(files_of(path)).edges]
     else:

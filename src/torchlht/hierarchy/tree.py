@@ -16,8 +16,9 @@ from torchlht.doors import entrance
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
 from torchlht.files import write_text
 from torchlht.hierarchy.linked import holds_links, linked_tree
+from torchlht.hierarchy.paths import CLASSES, LEVELS, Row, Spec, build, narrower
 from torchlht.hierarchy.ragged import Bools, Ints, completed, endings, last_real, lost, named, stand_ins_by_name
-from torchlht.hierarchy.reading import CLASSES, FORMAT, LEVELS, MARKED, Row, Spec, build, narrower, read_tree, spec_of
+from torchlht.hierarchy.reading import FORMAT, MARKED, read_tree, spec_of
 
 BLANK = "·"  # a missing name, while a tree is made
 

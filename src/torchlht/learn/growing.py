@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -63,12 +64,16 @@ def find_tree(
         seed: for drawing samples again.
 
     Raises:
-        DataError: when there are too few labelled classes.
+        DataError: when there are too few labelled classes, or no features, or these are all the same.
+        ConfigError: when so many levels or groups cannot be.
     """
+    if levels < 2:
+        raise ConfigError(f"`levels` is {levels}: a tree with groups has at least 2")
     x, fine = labelled(samples)
     size, classes = samples.hierarchy.sizes[0], finest_names(samples.hierarchy)
-    if groups is not None and (len(groups) != levels - 1 or any(not 1 <= n <= size for n in groups)):
-        raise ConfigError(f"`groups` is {list(groups)}: pass {levels - 1} numbers from 1 to {size}, fine first")
+    if groups is not None and (len(groups) != levels - 1 or any(not 1 <= n <= below for below, n in pairwise([size, *groups]))):
+        said = f"pass {levels - 1} numbers from 1 to {size}, fine first, none above the one before"
+        raise ConfigError(f"`groups` is {list(groups)}: {said}")
     far = distances(x, fine, size)
     alike = same_word(classes) if names else np.zeros((size, size), dtype=bool)
     named = bool(names_help(far, alike))
@@ -89,13 +94,16 @@ def find_tree(
 
 def labelled(samples: Samples) -> tuple[torch.Tensor, Ints]:
     """Features and finest labels of the samples that have one, as judges take them."""
-    assert samples.features is not None
+    if samples.features is None:
+        raise DataError(f"{samples.name}: holds pictures; classes are compared by features, such as those of a frozen backbone")
     keep = np.flatnonzero(samples.labels[:, 0] >= 0)
     count = len(np.unique(samples.labels[keep, 0]))
     if count < 3 or len(keep) < count + 2:
         raise DataError(f"{samples.name}: {len(keep)} labelled samples of {count} finest classes are too few to group classes")
     if samples.hierarchy.sizes[0] > MANY_CLASSES:
         raise DataError(f"{samples.name}: more than {MANY_CLASSES:,} finest classes are not compared in pairs")
+    if not np.ptp(samples.features[keep], axis=0).any():
+        raise DataError(f"{samples.name}: all labelled samples have the same features, so classes cannot be compared")
     x = components(even(torch.from_numpy(samples.features[keep])), WIDEST)
     return x, samples.labels[keep, 0]
 
@@ -161,6 +169,9 @@ def choose_counts(far: Floats, levels: int, apart: Floats) -> list[int]:
     found: list[int] = []
     top = len(far)
     for _ in range(levels):
+        if top <= 2:
+            said = f"{len(far)} classes make {len(found) + 1} levels at most, each with fewer groups than the one below"
+            raise ConfigError(f"`levels` is {levels + 1}: {said}; pass `levels={len(found) + 1}`")
         tried = sorted({max(round(top * share), 2) for share in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)})
         scores = [silhouette(apart, own) for own in cut(far, tried)]
         top = tried[int(np.argmax(scores))]
@@ -169,7 +180,9 @@ def choose_counts(far: Floats, levels: int, apart: Floats) -> list[int]:
 
 
 def silhouette(far: Floats, groups: Ints) -> float:
-    """The mean silhouette: how much nearer classes are to their own group than to the next; 0 for a class alone."""
+    """The mean silhouette: how much nearer classes are to their own group than to the next; 0 for those without another."""
+    if not groups.any():
+        return 0.0
     member = np.eye(groups.max() + 1)[groups]
     count = member.sum(0)
     total = far @ member
@@ -179,7 +192,7 @@ def silhouette(far: Floats, groups: Ints) -> float:
     other[each, groups] = np.inf
     nearest = other.min(1)
     score = np.where(count[groups] > 1, (nearest - own) / np.maximum(np.maximum(nearest, own), 1e-12), 0)
-    return float(score.mean()) if len(count) > 1 else 0.0
+    return float(score.mean())
 
 
 def rand_index(a: Ints, b: Ints) -> float:

@@ -57,10 +57,10 @@ def moved(tree: Hierarchy, remarks: Sequence[Remark], sure: float = SURE) -> tup
     """The tree with every sure move to another parent made, and these moves. A parent that loses its last child goes, too."""
     if len(tree) == 1:
         return tree, []
-    places, finest = set(tree.names[1]), tree.levels[0]
+    places, finest = {tree.text(1, parent): parent for parent in range(tree.sizes[1])}, tree.levels[0]
     sure_ones = [r for r in remarks if r.kind == "misplaced" and r.score >= sure and r.level == finest]
-    made = [r for r in sure_ones if {r.now, r.better} <= places]
-    better = {remark.label: tree.index(1, remark.better) for remark in made}
+    made = [r for r in sure_ones if {r.now, r.better} <= set(places)]
+    better = {remark.label: places[remark.better] for remark in made}
     paths = []
     for name, parent in zip(tree.names[0], tree.parents[0].tolist(), strict=True):
         at = better.get(name or "", parent)

@@ -30,10 +30,10 @@ from torchlht.answer.model import Checkpoint, Run, load_checkpoint, save_checkpo
 from torchlht.answer.records import read_config, read_metrics
 from torchlht.answer.several import GraphModel
 from torchlht.data.batches import ImageSet, load
-from torchlht.data.graphed import hide_leaves, is_exclusive, read_on_graph
+from torchlht.data.graphed import hide_leaves, is_exclusive, is_on_graph, read_on_graph
 from torchlht.data.preparing import Preprocess
 from torchlht.data.samples import Mask, check_pictures
-from torchlht.data.several import Asked, Several, hide, hold_out, is_several, read_several
+from torchlht.data.several import Asked, Several, hide, hold_out, read_several
 from torchlht.errors import ConfigError, DataError, DivergedError, RunError, as_flag
 from torchlht.files import claimed
 from torchlht.heads.graphs.exclusive import create_network
@@ -76,7 +76,7 @@ def trains_several(args: TrainArgs) -> bool:
     """Whether these options are about data with several labels per sample, new or to be resumed."""
     if args.resume is not None:
         return (args.resume / GRAPH).is_file()
-    return is_several(args.data, Asked.by(args, args.several)) or is_exclusive(args.data, args, args.several)
+    return is_on_graph(args.data, args, args.several)
 
 
 def check_several(args: TrainArgs) -> GraphArgs:
@@ -200,7 +200,12 @@ def prepare(args: TrainArgs, graph: Graph | None = None, seed_of_test: int = 0) 
     if args.epochs is None and chooses and not len(data.index("val")):
         raise DataError(f"{args.data}: no validation samples to choose the number of epochs on; pass `epochs`, or `val`")
     seed = args.seed if args.mask_seed is None else args.mask_seed
-    return hide_leaves(data, Mask(args.mask, seed=seed)) if data.exclusive else hide(data, args.mask, seed)
+    data = hide_leaves(data, Mask(args.mask, seed=seed)) if data.exclusive else hide(data, args.mask, seed)
+    for part, name in (("train", "training"), ("val", "validation")):
+        rows = data.index(part)
+        if len(rows) and not (data.labels[rows][:, data.judged] >= 0).any():
+            raise DataError(f"{args.data}: no {name} sample has a label that tells one class from others")
+    return data
 
 
 def readable(data: Several, on_error: str) -> Several:
@@ -444,8 +449,7 @@ def samples_of(
     elif model.exclusive:
         samples = readable(read_on_graph(str(data), args, args.several, model.graph), on_error)
     else:
-        asked = Asked.by(dataclasses.replace(args, hierarchy=None), several=True)
-        asked = dataclasses.replace(asked, graph=model.graph, known=model.levels)
+        asked = dataclasses.replace(Asked.by(args, several=True), of_model=(model.graph, model.levels))
         samples = readable(read_several(data, asked), on_error)
     rows = np.arange(len(samples)) if split == "all" else samples.index(split)
     rows = np.arange(len(samples)) if data is not None and not len(rows) else rows

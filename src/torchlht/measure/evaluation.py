@@ -142,9 +142,7 @@ def measure(
     metrics = {name: HierarchyMetrics(hierarchy).to(device_of(network)) for name in (rule, *more_rules)}
     left = CalibrationErrors(hierarchy).to(device_of(network)) if calibration else None
     people = HierarchyMetrics(hierarchy).to(device_of(network)) if shown else None
-    everywhere = in_batches(range(len(data)), batch_size or usual_batch(network, data))
-    mine = everywhere[rank::world]  # whole batches, so that results equal those of one process
-    batches = mine or everywhere[:1]  # not counted, but metrics can only be merged by processes that have seen a batch
+    mine, batches = own_batches(len(data), batch_size or usual_batch(network, data), rank, world)
     for rows, (prediction, labels) in zip(batches, ask(network, data, batches=batches, workers=workers), strict=True):
         if not mine:
             rows, prediction, labels = [], prediction.first(0), labels[:0]
@@ -168,6 +166,16 @@ def measure(
     if people is not None:
         found["consistent"] = {"rule": shown, **people.compute()}
     return found
+
+
+def own_batches(count: int, size: int, rank: int, world: int) -> tuple[list[list[int]], list[list[int]]]:
+    """The batches that a process counts, whole ones, so that results equal those of one process; and those that it sees.
+
+    Metrics can only be merged by processes that have seen a batch: one that counts none sees the first.
+    """
+    everywhere = in_batches(range(count), size)
+    mine = everywhere[rank::world]
+    return mine, mine or everywhere[:1]
 
 
 @entrance

@@ -80,11 +80,7 @@ def audit(
     started = time.monotonic()
     if not 0 < precision <= 1:
         raise ConfigError(f"`precision` is {precision}: it must be above 0 and at most 1")
-    folder = None if out is None else Path(out)
-    if folder is not None:
-        refuse_inside(folder, data)
-        if folder.is_dir() and content(folder) and not (folder / RECORD).is_file():
-            raise ConfigError(f"{folder}: is not empty and holds no audit; choose another `out`")
+    folder = None if out is None else _claimed(Path(out), data)
     tree = Hierarchy.read(hierarchy, levels) if hierarchy is not None else None
     samples = read_data(data, hierarchy=tree, levels=levels, unknown=unknown or ())
     if unknown is None:
@@ -97,12 +93,23 @@ def audit(
         found = examine(samples, precision=precision, everything=everything, seed=seed, twins=twins, progress=count)
     found = dataclasses.replace(found, seconds=time.monotonic() - started)
     if folder is not None:
-        how: dict[str, Any] = {"hierarchy": None if hierarchy is None else str(Path(hierarchy).resolve())}
-        how |= {"levels": None if levels is None else list(levels), "unknown": list(unknown or ())}
-        record = record_of(found, original, lasting_name(str(data)), **how)
-        write_audit(found, folder, record)
+        write_audit(found, folder, record_of(found, original, lasting_name(str(data)), **_how(hierarchy, levels, unknown)))
         write_text(folder / NAME, audit_page(found, str(data)))
     return found
+
+
+def _claimed(folder: Path, data: str | Path) -> Path:
+    """A folder for an audit of some data. Raises ConfigError if it lies inside of them, or holds something else."""
+    refuse_inside(folder, data)
+    if folder.is_dir() and content(folder) and not (folder / RECORD).is_file():
+        raise ConfigError(f"{folder}: is not empty and holds no audit; choose another `out`")
+    return folder
+
+
+def _how(hierarchy: str | Path | None, levels: Sequence[str] | None, unknown: Sequence[str] | None) -> dict[str, Any]:
+    """How the data was read, as the record keeps it."""
+    place = None if hierarchy is None else str(Path(hierarchy).resolve())
+    return {"hierarchy": place, "levels": None if levels is None else list(levels), "unknown": list(unknown or ())}
 
 
 def picture_features(samples: Samples, name: str, device: str, workers: int | None, *, quiet: bool) -> Any:

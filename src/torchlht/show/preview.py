@@ -24,7 +24,7 @@ def contact_sheet(samples: Samples, out: Path, *, per_class: int = 6, skip: set[
     tree = samples.hierarchy
     leaves = _leaves_in_order(tree)[:MAX_CLASSES]
     columns = max(1, min(4, len(leaves) // 6))
-    blocks = _columns(tree, leaves, columns)
+    blocks = _columns(leaves, columns)
     width = MARGIN + columns * (per_class * (TILE + GAP) + MARGIN)
     height = max(sum(_block_height(tree, leaf, previous) for previous, leaf in column) for column in blocks) + 2 * MARGIN
     sheet = Image.new("RGB", (width, height), PAPER)
@@ -57,7 +57,7 @@ def _leaves_in_order(tree: Hierarchy) -> list[int]:
     return [int(i) for i in np.lexsort(keys)]
 
 
-def _columns(tree: Hierarchy, leaves: list[int], columns: int) -> list[list[tuple[int | None, int]]]:
+def _columns(leaves: list[int], columns: int) -> list[list[tuple[int | None, int]]]:
     """Leaves dealt into columns of about equal height, each with the leaf above it."""
     size = -(-len(leaves) // columns)
     parts = [leaves[i : i + size] for i in range(0, len(leaves), size)]

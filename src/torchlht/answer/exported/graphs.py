@@ -71,8 +71,8 @@ class GraphMetadata(msgspec.Struct):
     torchlht: str | None = None
 
 
-def is_of_graph(path: str | Path, *, trust: bool = False) -> bool:
-    """Whether an ONNX file says that its classes form a graph. `trust` is that of opening it; nothing is run here."""
+def is_of_graph(path: str | Path) -> bool:
+    """Whether an ONNX file says that its classes form a graph; nothing of it is run."""
     if not Path(path).is_file() or not Path(path).stat().st_size:
         return False
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

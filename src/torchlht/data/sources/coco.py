@@ -33,7 +33,7 @@ from torchlht.data.samples import (
 from torchlht.data.sources.darwin_core import RANKS
 from torchlht.doors import read_large_json
 from torchlht.errors import DataError
-from torchlht.hierarchy.reading import Row
+from torchlht.hierarchy.paths import Row
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 START: Final = 2**16

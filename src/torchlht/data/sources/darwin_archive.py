@@ -25,7 +25,8 @@ from torchlht.data.samples import Samples, Source, label_of, tree_of
 from torchlht.data.sources.darwin_core import MEDIA, RANK, RANKS, SCIENTIFIC
 from torchlht.doors import as_text, read_bytes
 from torchlht.errors import DataError
-from torchlht.hierarchy.reading import TABLE_BYTES, Row
+from torchlht.hierarchy.paths import Row
+from torchlht.hierarchy.reading import TABLE_BYTES
 from torchlht.hierarchy.tree import Hierarchy
 
 META: Final = "meta.xml"

@@ -16,7 +16,8 @@ from torchlht.data.pictures import as_url, picture_at
 from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.data.sources.table import stable_keys
 from torchlht.errors import DataError, HierarchyError
-from torchlht.hierarchy.reading import Row, Table, read_table
+from torchlht.hierarchy.paths import Row
+from torchlht.hierarchy.reading import Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
 
 MEDIA, SCIENTIFIC, RANK, PARTITION = "associatedMedia", "scientificName", "taxonRank", "datasetPartition"

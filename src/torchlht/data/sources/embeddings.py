@@ -19,11 +19,13 @@ from torchlht.data.samples import Ints, Samples, Source, label_of
 from torchlht.doors import open_file
 from torchlht.errors import DataError
 from torchlht.files import replacing
-from torchlht.hierarchy.reading import CLASSES
+from torchlht.hierarchy.paths import CLASSES
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 RATIO, LOOSE = 100, 2**28
 """How many times smaller than its arrays an .npz may be, from so many bytes of arrays on: features hardly shrink."""
+LARGEST = 1e15
+"""Largest feature: sums of the squares of larger ones do not fit into float32."""
 WANTED = ("x", "y", "train", "levels", "nodes", "edges", "labels", "offsets")
 
 
@@ -74,8 +76,8 @@ def read_features(path: Path) -> NDArray[np.float32]:
 
 
 def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None) -> Samples:
-    """Read an embeddings file; the tree comes from its labels unless one is given."""
-    arrays = read_arrays(path)
+    """Read an embeddings file; the tree comes from its labels unless one is given. `levels` may be some of the file's."""
+    arrays = _of_levels(read_arrays(path), path, levels)
     x = features_in(arrays, path)
     if "nodes" in arrays:
         raise DataError(f"{path}: has several labels per sample, by its array 'nodes'; lht train and lht data preview read it")
@@ -84,6 +86,7 @@ def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
         arrays |= {
             f"classes_{level}": np.array(names) for level, names in zip(hierarchy.levels, hierarchy.classes, strict=True)
         }
+        levels = None
     y = _labels(arrays, path, len(x))
     train = arrays.get("train", np.ones(len(x), dtype=bool))
     if train.shape != (len(x),) or train.dtype != bool:
@@ -91,11 +94,38 @@ def read_embeddings(path: Path, hierarchy: Hierarchy | None, levels: Sequence[st
     names = _level_names(arrays, path, y.shape[1], hierarchy, levels)
     classes = _class_names(arrays, path, y, names)
     if hierarchy:
-        y = _renumbered(y, classes, hierarchy, path)
+        y = _renumbered(y, classes, names, hierarchy, path)
     tree = hierarchy or _own_tree(y, classes, names, path)
     filled = tree.fill(y, where=lambda i: f"{path} row {i}")
     keys = tuple(str(i) for i in range(len(x)))
     return Samples(path.stem, tree, keys, filled, np.where(train, "train", "test"), features=x)
+
+
+def _of_levels(arrays: dict[str, NDArray[Any]], path: Path, levels: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+    """The arrays with those columns of `y` alone that are asked for, if the file names these and others."""
+    y, own = arrays.get("y", np.empty(0)), arrays.get("levels", np.empty(0))
+    if not levels or y.ndim != 2 or own.shape != y.shape[1:] or not set(levels) < set(names := names_in(own, "levels", path)):
+        return arrays
+    kept = [names.index(level) for level in reversed(levels)]
+    return arrays | {"y": y[:, kept], "levels": own[kept]}
+
+
+def finest_alone(path: Path) -> Hierarchy | None:
+    """The classes of an .npz whose `y` is one column of names or numbers, as a tree of one level; None of anything else."""
+    if not SOURCE.reads(path):
+        return None
+    arrays = read_arrays(path)
+    y = arrays.get("y", np.empty(0))
+    if y.ndim != 1 or y.dtype.kind not in "USiu" or not y.size:
+        return None
+    level = names_in(arrays["levels"], "levels", path)[0] if arrays.get("levels", y[:0]).size else "class"
+    given = f"classes_{level}"
+    if y.dtype.kind in "US":
+        names = [name for name in names_in(np.unique(y), "y", path) if name]
+    else:
+        numbers = np.arange(min(int(y.max()), CLASSES) + 1)
+        names = names_in(arrays.get(given, numbers), given, path)
+    return Hierarchy(levels=[level], classes=[names], parents=[], source=str(path)) if names else None
 
 
 def write_embeddings(path: Path, x: NDArray[np.float32], labels: Ints, tree: Hierarchy) -> None:
@@ -117,6 +147,8 @@ def features_in(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float
         x = x.astype(np.float32)
     if bad := int((~np.isfinite(x)).any(axis=1).sum()):
         raise DataError(f"{path}: {bad} rows of 'x' hold NaN or infinity; remove them")
+    if large := int(((x > LARGEST) | (x < -LARGEST)).any(axis=1).sum()):
+        raise DataError(f"{path}: {large} rows of 'x' hold numbers beyond {LARGEST:g}; remove these rows, or scale 'x'")
     return x
 
 
@@ -227,10 +259,11 @@ def _parents(y: Ints, classes: Sequence[Sequence[str]], names: Sequence[str], pa
     return parents
 
 
-def _renumbered(y: Ints, classes: Sequence[Sequence[str]], tree: Hierarchy, path: Path) -> Ints:
+def _renumbered(y: Ints, classes: Sequence[Sequence[str]], levels: Sequence[str], tree: Hierarchy, path: Path) -> Ints:
     """Labels renumbered for another tree, matched by class name."""
+    alone = f"; with `levels={levels[0]}`, the tree tells the other levels" if levels != list(tree.levels) else ""
     if y.shape[1] != len(tree):
-        raise DataError(f"{path}: 'y' has {y.shape[1]} columns but the tree has {len(tree)} levels")
+        raise DataError(f"{path}: 'y' has {y.shape[1]} columns but the tree has {len(tree)} levels{alone}")
     out = y.copy()
     for k, names in enumerate(classes):
         used = np.unique(y[:, k][y[:, k] >= 0])
@@ -239,7 +272,7 @@ def _renumbered(y: Ints, classes: Sequence[Sequence[str]], tree: Hierarchy, path
             try:
                 table[i] = tree.index(k, names[i]) if names[i] else -1  # what stands in follows from the class above it
             except DataError as error:
-                raise DataError(f"{path}: {error}") from None
+                raise DataError(f"{path}: {error}{alone}") from None
         out[:, k] = table[y[:, k]]
     return out
 

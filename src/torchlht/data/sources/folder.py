@@ -21,7 +21,8 @@ import numpy as np
 from torchlht.data.pictures import FilePicture, images_in
 from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_by_name, label_of, refuse_faults
 from torchlht.errors import DataError, Fault
-from torchlht.hierarchy.reading import Row, Spec, build, folder_rows, subfolders, to_depth
+from torchlht.hierarchy.paths import Row, Spec, build
+from torchlht.hierarchy.reading import folder_rows, subfolders, to_depth
 from torchlht.hierarchy.tree import Hierarchy
 
 

@@ -29,7 +29,8 @@ from torchlht.data.samples import (
 from torchlht.data.sources.table import doubt_about
 from torchlht.doors import read_json
 from torchlht.errors import DataError
-from torchlht.hierarchy.reading import Row, subfolders
+from torchlht.hierarchy.paths import Row
+from torchlht.hierarchy.reading import subfolders
 from torchlht.hierarchy.tree import Hierarchy
 
 DICT, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -190,7 +191,7 @@ def _level_columns(place: Path, rows: Rows, hierarchy: Hierarchy | None, levels:
             raise DataError(f"{place}: no column {absent[0]!r} of labels (columns: {shown})")
         return list(levels)
     labels = [name for name in columns if declared.get(name, {}).get("_type") == "ClassLabel"]
-    labels = sorted(labels, key=lambda name: len(declared[name].get("names") or ())) or _plain(rows, picture)
+    labels = sorted(labels, key=lambda name: len(declared[name].get("names") or ())) or _plain(rows)
     if not labels or (hierarchy is not None and len(labels) > 1):
         wanted = ",".join(labels) if labels else "order,family,species"
         tree = f"none is a level of the tree ({', '.join(hierarchy.levels[::-1])})" if hierarchy else f"`levels={wanted}`"
@@ -198,7 +199,7 @@ def _level_columns(place: Path, rows: Rows, hierarchy: Hierarchy | None, levels:
     return labels
 
 
-def _plain(rows: Rows, picture: str) -> list[str]:
+def _plain(rows: Rows) -> list[str]:
     """Columns of names that look like classes, in files that do not say."""
     texts = [field.name for field in rows.schema if str(field.type).removeprefix("large_") == "string"]
     with told(rows.file):

@@ -20,7 +20,7 @@ from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_o
 from torchlht.data.sources.table import stable_keys
 from torchlht.doors import read_json
 from torchlht.errors import DataError
-from torchlht.hierarchy.reading import Row
+from torchlht.hierarchy.paths import Row
 from torchlht.hierarchy.tree import Hierarchy, default_levels
 
 START = 2**16

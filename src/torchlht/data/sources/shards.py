@@ -45,7 +45,8 @@ from torchlht.data.samples import SPLIT_NAMES, Ints, Samples, Source, label_of, 
 from torchlht.doors import from_json
 from torchlht.errors import DataError
 from torchlht.files import cache_dir, noted
-from torchlht.hierarchy.reading import LEVELS, Row, subfolders
+from torchlht.hierarchy.paths import LEVELS, Row
+from torchlht.hierarchy.reading import subfolders
 from torchlht.hierarchy.tree import Hierarchy
 
 FORMAT = "torchlht-shards-1"

@@ -71,7 +71,7 @@ class LeafNetwork(GraphNetwork):
 
     def log_probs(self, z: Tensor) -> Tensor:
         """(members, B, outputs) to (B, nodes) log-probabilities of classes: the mean of the members' probabilities."""
-        members = torch.logsumexp(self.leaf_log_probs(z.flatten(0, 1)).view(*z.shape[:2], -1), 0)
+        members = torch.logsumexp(self.leaf_log_probs(z.flatten(0, 1)).view(*z.shape[:2], len(self.leaves)), 0)
         found = self.log_sums(members - torch.tensor(float(len(z))).log())
         if self.args.method != "multihead":
             return found

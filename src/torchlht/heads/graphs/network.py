@@ -69,6 +69,11 @@ def rescaled(log_p: Tensor, temperature: float) -> Tensor:
     return F.logsigmoid((log_p - torch.log(-torch.expm1(below_one))) / temperature)
 
 
+def log_present(log_absent: Tensor) -> Tensor:
+    """log p from log(1 - p), of classes that are all but absent, too."""
+    return torch.log(-torch.expm1(log_absent.clamp(max=-1e-30)))
+
+
 class GraphNetwork(nn.Module):
     """Features to log-odds and log-probabilities of every class; several members are trained side by side and averaged.
 
@@ -135,7 +140,7 @@ class GraphNetwork(nn.Module):
         """(members, B, nodes) log-odds to (B, nodes) log-probabilities of classes: the mean of the members' probabilities."""
         flat = z.flatten(0, 1).float()
         if self.args.method == "lht":
-            found = torch.log(-torch.expm1(self.log_absent(flat).clamp(max=-1e-30)))
+            found = log_present(self.log_absent(flat))
         else:
             found = F.logsigmoid(self.coherent(flat))
         return torch.logsumexp(found.view(z.shape), 0) - torch.tensor(float(len(z))).log()
@@ -166,8 +171,8 @@ class GraphNetwork(nn.Module):
         y = labels.expand(z.shape).flatten(0, 1)
         flat, known, there = z.flatten(0, 1).float(), y >= 0, y == 1
         if self.args.method == "lht":
-            absent = self.log_absent(flat).clamp(max=-1e-7)
-            terms = -torch.where(there, torch.log(-torch.expm1(absent)), absent)
+            absent = self.log_absent(flat)
+            terms = -torch.where(there, log_present(absent), absent)
         else:
             if self.args.method == "c-hmcnn":
                 flat = flat.gather(1, self.largest(flat, there))

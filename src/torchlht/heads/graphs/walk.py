@@ -11,7 +11,6 @@ It is defined if all ways up from a class have the same number of steps: every e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,8 +32,8 @@ class HeldTransition(Transition):
     matrix: Tensor
 
     def propagate(self, log_p: Tensor) -> Tensor:
-        """log(T p), (B, rows). No entry of T is so small that a sum could underflow."""
-        return torch.log(log_p.exp() @ self.matrix.T)
+        """log(T p), (B, rows). Only with a very large γ, a sum could underflow."""
+        return torch.log((log_p.exp() @ self.matrix.T).clamp(min=torch.finfo(log_p.dtype).tiny))
 
     def log_matrix(self) -> Tensor:
         """log T: (1, rows, columns)."""
@@ -127,11 +126,12 @@ class Walk:
         """
         rows, columns, prior = step.right.shape[1], step.left.shape[1], step.prior
         m = torch.bincount(prior.columns, minlength=columns).to(step.left.dtype)  # (columns,)
-        e = 1 / (m * math.exp(gamma) + rows - m)
-        t = e * math.exp(gamma)
+        log_t = -torch.logaddexp(m.log(), (rows - m).log() - gamma)
+        log_e = log_t - gamma
+        t, e = log_t.exp(), log_e.exp()
         edges = (step.right.index_select(1, prior.rows) * step.left.index_select(1, prior.columns)).sum(2)  # (B, E)
         own = torch.zeros(len(edges), columns, dtype=edges.dtype).index_add(1, prior.columns, edges)
         every = (step.left * step.right.sum(1, keepdim=True)).sum(2)  # (B, columns)
         said = e * every + (t - e) * own + m * t * step.gamma
-        told = m * t * t.log() + (rows - m) * e * e.log()
+        told = m * t * log_t + (rows - m) * e * log_e
         return step.normaliser() + (told - said).mean()

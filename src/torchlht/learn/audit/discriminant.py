@@ -120,8 +120,8 @@ def components(x: Tensor, most: int) -> Tensor:
     """Features on their first principal components, if there are more than `most`."""
     if x.shape[1] <= most:
         return x
-    _, axes = torch.linalg.eigh(x.T @ x)
-    found: Tensor = x @ axes[:, -most:]
+    _, axes = torch.linalg.eigh((x.T @ x).double())  # in float32 this fails where samples are fewer than features
+    found: Tensor = x @ axes[:, -most:].float()
     return found
 
 

@@ -172,7 +172,7 @@ def spellings(tree: Hierarchy) -> list[Remark]:
             plain.setdefault(key, name)
         found += [
             Remark("spelling", tree.levels[k], b, a, "", 0.0, f"{a!r} and {b!r} differ by one letter")
-            for a, b in _one_letter(sorted(plain))
+            for a, b in ((plain[one], plain[other]) for one, other in _one_letter(sorted(plain)))
         ]
     return found
 
