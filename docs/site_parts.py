@@ -136,6 +136,17 @@ class MethodOptions(SphinxDirective):
         return found
 
 
+# ---- the whole -------------------------------------------------------------------------------------------------------
+
+NESTED = {"benchmarks/README": "/benchmarks/[!R]*", "benchmarks/reproduce/README": "/benchmarks/reproduce/*/table"}
+
+
+def nest(app: Sphinx, page: str, source: list[str]) -> None:
+    """Benchmarks stand under the page that lists them. A forge shows that page, too, so the list is added here."""
+    if page in NESTED:
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{NESTED[page]}\n```\n"
+
+
 def copy_pictures(app: Sphinx, fault: Exception | None) -> None:
     """Pictures of pages that choose between a light and a dark one in HTML, which is not read; and a first page at the root."""
     if fault is None and app.builder.name == "html":
@@ -165,6 +176,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("all-results", AllResults)
     app.add_directive("command-options", CommandOptions)
     app.add_directive("method-options", MethodOptions)
+    app.connect("source-read", nest)
     app.connect("build-finished", copy_pictures)
     app.connect("build-finished", make_accessible)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

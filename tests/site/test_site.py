@@ -145,3 +145,22 @@ def test_the_search_works_without_a_server(page: Any) -> None:
     page.goto((SITE / "search.html").as_uri() + "?q=calibrate")
     page.wait_for_selector("#search-results li", timeout=20_000)
     assert page.locator("#search-results li").count() > 3
+
+
+@built
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("tune", "Compare and tune"),
+        ("fix a tree", "Check, fix or find a tree"),
+        ("choose a method", "Choose a method"),
+        ("add a method", "Add a method"),
+        ("json schema", "File formats and JSON schemas"),
+        ("calibration", "Calibration and risk"),
+        ("wrong labels", "Audit: find wrong labels"),
+    ],
+)
+def test_the_page_one_looks_for_is_found_first(page: Any, words: str, first: str) -> None:
+    page.goto((SITE / "search.html").as_uri() + f"?q={words}")
+    page.wait_for_selector("#search-results li", timeout=20_000)
+    assert page.locator("#search-results li").first.inner_text().startswith(first)

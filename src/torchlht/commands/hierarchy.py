@@ -87,15 +87,20 @@ class LookArgs(OnErrorArgs, AcceleratorArgs):
     """Show no progress, only the result."""
 
 
-def seen(data: str, args: LookArgs, unknown: list[str] | None = None) -> Samples:
-    """The training samples of some data, pictures as features."""
-    import dataclasses
-
+def taken(data: str, args: LookArgs, unknown: list[str] | None = None) -> Samples:
+    """The training samples of some data."""
     from torchlht.data.samples import check_images, read_data
-    from torchlht.show.audited import picture_features
 
     samples, _ = check_images(read_data(data, unknown=unknown or ()), args.on_error)
-    samples = samples.select(samples.index("train"))
+    return samples.select(samples.index("train"))
+
+
+def seen(samples: Samples, args: LookArgs) -> Samples:
+    """The same, pictures as features."""
+    import dataclasses
+
+    from torchlht.show.audited import picture_features
+
     if samples.images is None:
         return samples
     found = picture_features(samples, args.backbone, args.accelerator, args.workers, quiet=args.quiet)
@@ -140,7 +145,9 @@ def run_hierarchy_find(args: FindArgs) -> None:
     from torchlht.learn.growing import find_tree
 
     refuse_other(args.out)
-    found = find_tree(seen(args.data, args), levels=args.levels, groups=args.counts(), names=args.names, seed=args.seed)
+    found = find_tree(
+        seen(taken(args.data, args), args), levels=args.levels, groups=args.counts(), names=args.names, seed=args.seed
+    )
     found.tree.write(args.out)
     console.say(terminal.draw_tree(found.tree, args.out.name, None if found.tree.sizes[0] <= 60 else args.levels - 1))
     for i, (stable, inside, chance) in enumerate(zip(found.stable, found.inside, found.chance, strict=True)):
@@ -183,12 +190,13 @@ class RepairArgs(LookArgs, TreeArgs):
 def run_hierarchy_repair(args: RepairArgs) -> None:
     """Propose moves, splits, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
     from torchlht.hierarchy.tree import Hierarchy
-    from torchlht.learn.mending import moved, propose
+    from torchlht.learn.mending import moved, propose, under
 
     out = args.out or args.file.with_name(f"{args.file.stem}-repaired.json")
     refuse_other(out)
     tree = Hierarchy.read(args.file, args.level_names())
-    remarks = propose(seen(args.data, args, args.unknown_names()), tree)
+    samples = under(taken(args.data, args, args.unknown_names()), tree)  # names first: features take minutes
+    remarks = propose(seen(samples, args), tree)
     for kind in dict.fromkeys(remark.kind for remark in remarks):
         for remark in [one for one in remarks if one.kind == kind][: args.top]:
             odds = f" (log-odds {remark.score:.1f})" if kind == "misplaced" else ""
