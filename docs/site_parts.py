@@ -138,11 +138,15 @@ class MethodOptions(SphinxDirective):
 
 # ---- the whole -------------------------------------------------------------------------------------------------------
 
-NESTED = {"benchmarks/README": "/benchmarks/[!R]*", "benchmarks/reproduce/README": "/benchmarks/reproduce/*/table"}
+NESTED = {
+    "benchmarks/README": "/benchmarks/[!R]*",
+    "docs/reproduce": "/benchmarks/reproduce/README",
+    "benchmarks/reproduce/README": "/benchmarks/reproduce/*/table",
+}
 
 
 def nest(app: Sphinx, page: str, source: list[str]) -> None:
-    """Benchmarks stand under the page that lists them. A forge shows that page, too, so the list is added here."""
+    """Benchmarks stand under the page that lists them. A forge shows these pages, too, so the lists are added here."""
     if page in NESTED:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{NESTED[page]}\n```\n"
 

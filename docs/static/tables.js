@@ -1,7 +1,8 @@
-// Tables of eight rows or more can be sorted and filtered; wide ones scroll by keyboard, too. Nothing is asked of the network: it works from file://.
+// Tables of figures, of eight rows or more, and long ones can be sorted and filtered; wide ones scroll by keyboard, too. Nothing is asked of the network: it works from file://.
 "use strict";
 
 const LEAST = 8; // rows a table needs
+const LONG = 25; // rows from which a table of words is searched, too
 const MOST = 80; // choices a menu may hold
 
 const element = (name, properties = {}, ...children) => {
@@ -52,6 +53,8 @@ function filtered(table) {
   const [head, body] = [table.tHead?.rows[0], table.tBodies[0]];
   if (!head || !body || body.rows.length < LEAST) return;
   const rows = [...body.rows];
+  const figures = body.querySelectorAll("td.number").length;
+  if (figures < rows.length / 2 && rows.length < LONG) return;
   const words = element("input", { type: "search", size: 12 });
   const count = element("output", { textContent: `${rows.length} rows` });
   const choices = menus(head, rows);
