@@ -123,7 +123,7 @@ class FindArgs(LookArgs):
     out: Path = Path("tree.json")
     """The file to write."""
     seed: Seed = 0
-    """Draws samples again, to see how stable the groups are."""
+    """Seed for drawing samples again, which shows how stable the groups are."""
 
     def _check(self) -> None:
         if not 2 <= self.levels <= 8:
@@ -179,7 +179,7 @@ class RepairArgs(LookArgs, TreeArgs):
     """Pictures or features with finest labels of the same names."""
     _: KW_ONLY
     sure: NotNegative = 1.0
-    """Log-odds from which a move is made in the new tree."""
+    """Log-odds from which on a move is made in the new tree."""
     top: Count = 20
     """How many proposals of each kind to show."""
     out: Path | None = None
