@@ -38,7 +38,15 @@ default_role = "py:obj"  # single backticks in docstrings: a link where it is a 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {
+    **dict.fromkeys(["Breadth", "Count", "Many", "Parallel", "Rank", "Seed", "Side", "Threads", "Width", "Workers"], "int"),
+    **dict.fromkeys(["NotNegative", "Number", "OpenShare", "Positive", "Share", "WholeShare"], "float"),
+    **dict.fromkeys(["Bools", "Floats", "Ints"], "ndarray"),
+    "ArrayLike": "ArrayLike",
+    "Inputs": "Inputs",
+}
 napoleon_use_ivar = True
+strip_signature_backslash = True  # else names lose the underscore at their end
 napoleon_attr_annotations = False
 autodoc_default_options = {"members": True, "exclude-members": REQUESTS}
 

@@ -81,6 +81,15 @@ def test_every_link_of_a_page_is_there_on_a_forge(page: Path) -> None:
     assert dead == []
 
 
+@built
+def test_the_reference_shows_what_people_call_and_readable_types() -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", "", (SITE / "docs" / "reference-python.html").read_text(encoding="utf-8")))
+    for shown in ("predict(inputs: Inputs", "LHTHead(in_features: int", "fit(X: ArrayLike", "classes_ –", "Named"):
+        assert shown in text, shown
+    for internal in ("TypeAliasForwardRef", "_NestedSequence", "msgspec", "Annotated["):
+        assert internal not in text, internal
+
+
 # ---- in a browser ------------------------------------------------------------------------------------------------------
 
 

@@ -310,7 +310,7 @@ class Method(nn.Module):
 
     @property
     def can_drop(self) -> bool:
-        """Whether input dropout is possible: whether it has a neck."""
+        """Whether input dropout is possible, which needs a neck."""
         return any(isinstance(module, InputNorm) for module in self.modules())
 
     def reached(self, share: float) -> None:

@@ -184,7 +184,7 @@ def evaluate(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
-    """The metrics of a run.
+    """Measure a run on its test samples, or on other data; returns what metrics.json holds.
 
     Args:
         run: a run directory, or a model on the hub.
