@@ -132,8 +132,7 @@ class MethodOptions(SphinxDirective):
         for name in list_methods():
             part = section(name, f"method-{name}")
             part += nodes.paragraph("", "", *quoted(find_method(name).summary))
-            flags = [(f"--{one.name.replace('_', '-')} {one.kind}", one) for one in options_of(name).values()]
-            part += options_list([(flag, f"{one.meaning} (default: {one.default})") for flag, one in flags])
+            part += options_list([(one.shown(), one.explained()) for one in options_of(name).values()])
             found.append(part)
         return found
 
