@@ -150,6 +150,15 @@ def test_a_table_is_filtered_and_sorted(page: Any) -> None:
 
 
 @built
+def test_a_table_of_words_fits_a_phone_and_has_no_filters(page: Any) -> None:
+    page.goto((SITE / "docs" / "which-method.html").as_uri())
+    table = page.locator("article table").first
+    assert table.evaluate("table => table.previousElementSibling?.matches('form') ?? false") is False
+    assert table.evaluate("table => table.parentElement.scrollWidth <= table.parentElement.clientWidth")
+    assert table.locator("td").nth(1).get_attribute("data-title") == "take"
+
+
+@built
 def test_the_search_works_without_a_server(page: Any) -> None:
     page.goto((SITE / "search.html").as_uri() + "?q=calibrate")
     page.wait_for_selector("#search-results li", timeout=20_000)
