@@ -34,10 +34,19 @@ nb_execution_mode = "off"  # tests execute the tutorials; the site shows them as
 
 # scikit-learn adds these, with links to its own glossary.
 REQUESTS = ",".join(f"set_{name}_request" for name in ("fit", "partial_fit", "predict", "score"))
+default_role = "py:obj"  # single backticks in docstrings: a link where it is a name of ours, else code
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {
+    **dict.fromkeys(["Breadth", "Count", "Many", "Parallel", "Rank", "Seed", "Side", "Threads", "Width", "Workers"], "int"),
+    **dict.fromkeys(["NotNegative", "Number", "OpenShare", "Positive", "Share", "WholeShare"], "float"),
+    **dict.fromkeys(["Bools", "Floats", "Ints"], "ndarray"),
+    "ArrayLike": "ArrayLike",
+    "Inputs": "Inputs",
+}
 napoleon_use_ivar = True
+strip_signature_backslash = True  # else names lose the underscore at their end
 napoleon_attr_annotations = False
 autodoc_default_options = {"members": True, "exclude-members": REQUESTS}
 
@@ -63,6 +72,7 @@ html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = ["tables.js"]
+html_search_scorer = str(DOCS / "static" / "scorer.js")
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

@@ -20,6 +20,8 @@ from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from figures import LEVELS, everything, lead, result, table
 from sphinx.application import Sphinx
+from sphinx.domains.python import PyObject
+from sphinx.util import inspect
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 ROOT = Path(__file__).parents[1]
@@ -130,10 +132,24 @@ class MethodOptions(SphinxDirective):
         for name in list_methods():
             part = section(name, f"method-{name}")
             part += nodes.paragraph("", "", *quoted(find_method(name).summary))
-            flags = [(f"--{one.name.replace('_', '-')} {one.kind}", one) for one in options_of(name).values()]
-            part += options_list([(flag, f"{one.meaning} (default: {one.default})") for flag, one in flags])
+            part += options_list([(one.shown(), one.explained()) for one in options_of(name).values()])
             found.append(part)
         return found
+
+
+# ---- the whole -------------------------------------------------------------------------------------------------------
+
+NESTED = {
+    "benchmarks/README": "/benchmarks/[!R]*",
+    "docs/reproduce": "/benchmarks/reproduce/README",
+    "benchmarks/reproduce/README": "/benchmarks/reproduce/*/table",
+}
+
+
+def nest(app: Sphinx, page: str, source: list[str]) -> None:
+    """Benchmarks stand under the page that lists them. A forge shows these pages, too, so the lists are added here."""
+    if page in NESTED:
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{NESTED[page]}\n```\n"
 
 
 def copy_pictures(app: Sphinx, fault: Exception | None) -> None:
@@ -157,14 +173,33 @@ def make_accessible(app: Sphinx, fault: Exception | None) -> None:
             page.write_text(re.sub(r"<pre(?=[ >])(?![^>]*tabindex)", '<pre tabindex="0"', text), encoding="utf-8")
 
 
+GIVEN = (".Named", ".LevelAnswer", ".Answer", ".Comparison", "Args")  # nobody makes these by hand, or from all of their fields
+
+
+def readable_signature(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Where `__new__` takes anything, since it only checks options, the signature of `__init__`; none of what one only gets."""
+    if what == "class" and signature and name.endswith(GIVEN):
+        return "", returned
+    if what == "class" and "**options" in (signature or ""):
+        found = inspect.signature(thing.__init__, bound_method=True, type_aliases=app.config.autodoc_type_aliases)
+        signature = inspect.stringify_signature(found, show_return_annotation=False, unqualified_typehints=True)
+    return signature, returned
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the parts."""
+    inspect.TypeAliasForwardRef.__repr__ = lambda self: self.name  # type: ignore[method-assign]  # inside other types, too
+    next(kind for kind in PyObject.doc_field_types if kind.name == "variable").label = "Attributes"
     app.add_role("result", Result())
     app.add_role("lead", Result())
     app.add_directive("results", Results)
     app.add_directive("all-results", AllResults)
     app.add_directive("command-options", CommandOptions)
     app.add_directive("method-options", MethodOptions)
+    app.connect("source-read", nest)
+    app.connect("autodoc-process-signature", readable_signature)
     app.connect("build-finished", copy_pictures)
     app.connect("build-finished", make_accessible)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

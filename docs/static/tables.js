@@ -1,7 +1,8 @@
-// Tables of eight rows or more can be sorted and filtered; wide ones scroll by keyboard, too. Nothing is asked of the network: it works from file://.
+// Tables of figures, of eight rows or more, and long ones can be sorted and filtered; wide ones scroll by keyboard, too. Nothing is asked of the network: it works from file://.
 "use strict";
 
 const LEAST = 8; // rows a table needs
+const LONG = 25; // rows from which a table of words is searched, too
 const MOST = 80; // choices a menu may hold
 
 const element = (name, properties = {}, ...children) => {
@@ -48,10 +49,22 @@ function menus(head, rows) {
   });
 }
 
+// Whether figures are few: such a table is read, not searched.
+const ofWords = (table) => table.querySelectorAll("td.number").length < (table.tBodies[0]?.rows.length ?? 0) / 2;
+
+// On a phone, three columns of words are too narrow: rows stand one under the other (site.css), each cell with its heading.
+function titled(table) {
+  const head = table.tHead?.rows[0];
+  if (!head || !ofWords(table)) return;
+  table.classList.add(head.cells.length < 3 ? "pairs" : "words");
+  for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => (cell.dataset.title = said(head, column)));
+}
+
 function filtered(table) {
   const [head, body] = [table.tHead?.rows[0], table.tBodies[0]];
   if (!head || !body || body.rows.length < LEAST) return;
   const rows = [...body.rows];
+  if (ofWords(table) && rows.length < LONG) return;
   const words = element("input", { type: "search", size: 12 });
   const count = element("output", { textContent: `${rows.length} rows` });
   const choices = menus(head, rows);
@@ -79,6 +92,7 @@ function reachable(wrapper) {
 
 document.addEventListener("DOMContentLoaded", () => {
   for (const cell of document.querySelectorAll("article table.docutils td")) cell.classList.toggle("number", /^[\d(+−-].{0,18}$/.test(cell.textContent.trim()));
+  document.querySelectorAll("article table.docutils").forEach(titled);
   document.querySelectorAll("article table.docutils").forEach(filtered);
   const seen = new ResizeObserver((changes) => changes.forEach((change) => reachable(change.target)));
   document.querySelectorAll("article .table-wrapper").forEach((wrapper) => seen.observe(wrapper));

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torchlht
 from torchlht import console
-from torchlht.commands.arguments import check_doors, help_text, read_words
+from torchlht.commands.arguments import check_doors, help_text, paragraphs, read_words
 from torchlht.commands.base import COMMANDS, Group, all_commands, import_commands
 from torchlht.doors import sentence
 from torchlht.errors import ConfigError, LHTError, as_flag, suggestion
@@ -115,12 +115,7 @@ def options_help(method: str) -> str:
     """The options of a method as flags, with their types, defaults and meanings."""
     from torchlht.heads.method import options_of
 
-    lines = [f"options of {method}:"]
-    for option in options_of(method).values():
-        flag = f"--{option.name.replace('_', '-')}"
-        flags = f"{flag}, --no-{flag[2:]}" if option.kind == "true|false" else f"{flag} {option.kind}"
-        lines.append(f"  {flags}\n      {option.meaning} (default: {option.default})")
-    return "\n".join(lines)
+    return "\n".join([f"options of {method}:", *paragraphs(options_of(method).values())])
 
 
 def usage() -> str:

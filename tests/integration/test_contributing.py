@@ -1,4 +1,4 @@
-"""CONTRIBUTING's method is one file and its test: put where it says, nothing else changed, it passes what `make check` runs."""
+"""The method of docs/add-a-method.md is one file and its test: put where it says, it passes what `make check` runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WALKING = ["test_methods.py", "test_steps.py", "test_exported.py", "test_command
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source and the unit tests with the two files of CONTRIBUTING added."""
+    """The source and the unit tests with the two files of the page added."""
     there = tmp_path_factory.mktemp("checkout")
     for folder in ("src", "tests/unit"):
         shutil.copytree(ROOT / folder, there / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "tests/trees.py", "tests/conftest.py"):
         shutil.copy(ROOT / file, there / file)
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/add-a-method.md").read_text(encoding="utf-8")
     method, tests = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     places = re.findall(r"`((?:src|tests)/\S*conditional\.py)`", text)
     assert places == ["src/torchlht/heads/methods/conditional.py", "tests/unit/methods/test_conditional.py"]

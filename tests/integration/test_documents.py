@@ -133,11 +133,11 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [link for link in inside if not (page.parent / link).exists()] == []
 
 
-def test_the_method_of_contributing_and_its_tests_work(embeddings: Path, tmp_path: Path, capsys) -> None:
+def test_the_method_of_the_page_about_it_and_its_tests_work(embeddings: Path, tmp_path: Path, capsys) -> None:
     """The example is real: its own tests pass, and the command line trains it."""
     from torchlht.heads import method as base
 
-    method, tests = blocks("CONTRIBUTING.md", "python")
+    method, tests = blocks("docs/add-a-method.md", "python")
     assert 35 <= len(method.splitlines()) <= 50
     try:
         exec(method, {"__name__": "example"})

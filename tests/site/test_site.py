@@ -81,6 +81,15 @@ def test_every_link_of_a_page_is_there_on_a_forge(page: Path) -> None:
     assert dead == []
 
 
+@built
+def test_the_reference_shows_what_people_call_and_readable_types() -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", "", (SITE / "docs" / "reference-python.html").read_text(encoding="utf-8")))
+    for shown in ("predict(inputs: Inputs", "LHTHead(in_features: int", "fit(X: ArrayLike", "classes_ –", "Named"):
+        assert shown in text, shown
+    for internal in ("TypeAliasForwardRef", "_NestedSequence", "msgspec", "Annotated["):
+        assert internal not in text, internal
+
+
 # ---- in a browser ------------------------------------------------------------------------------------------------------
 
 
@@ -141,7 +150,35 @@ def test_a_table_is_filtered_and_sorted(page: Any) -> None:
 
 
 @built
+def test_a_table_of_words_fits_a_phone_and_has_no_filters(page: Any) -> None:
+    page.goto((SITE / "docs" / "which-method.html").as_uri())
+    table = page.locator("article table").first
+    assert table.evaluate("table => table.previousElementSibling?.matches('form') ?? false") is False
+    assert table.evaluate("table => table.parentElement.scrollWidth <= table.parentElement.clientWidth")
+    assert table.locator("td").nth(1).get_attribute("data-title") == "take"
+
+
+@built
 def test_the_search_works_without_a_server(page: Any) -> None:
     page.goto((SITE / "search.html").as_uri() + "?q=calibrate")
     page.wait_for_selector("#search-results li", timeout=20_000)
     assert page.locator("#search-results li").count() > 3
+
+
+@built
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("tune", "Compare and tune"),
+        ("fix a tree", "Check, fix or find a tree"),
+        ("choose a method", "Choose a method"),
+        ("add a method", "Add a method"),
+        ("json schema", "File formats and JSON schemas"),
+        ("calibration", "Calibration and risk"),
+        ("wrong labels", "Audit: find wrong labels"),
+    ],
+)
+def test_the_page_one_looks_for_is_found_first(page: Any, words: str, first: str) -> None:
+    page.goto((SITE / "search.html").as_uri() + f"?q={words}")
+    page.wait_for_selector("#search-results li", timeout=20_000)
+    assert page.locator("#search-results li").first.inner_text().startswith(first)

@@ -112,7 +112,7 @@ def test_options_of_a_method_may_be_a_mapping() -> None:
 
 
 def test_a_flag_without_its_value_is_told() -> None:
-    with pytest.raises(ConfigError, match="--gamma needs a value: FLOAT"):
+    with pytest.raises(ConfigError, match="--gamma needs a value: NUMBER"):
         parse("train", ["x", "--gamma"])
 
 
@@ -120,7 +120,7 @@ def test_help_shows_the_options_of_the_method_that_is_asked_for(capsys) -> None:
     with pytest.raises(SystemExit):
         parse("train", ["--method", "hmcn", "--help"])
     said = capsys.readouterr().out
-    assert "options of hmcn:\n  --violation-weight FLOAT\n      λ of the penalty. (default: 0.1)" in said
+    assert "options of hmcn:\n  --violation-weight NUMBER\n      λ of the penalty. (default: 0.1)" in said
     assert "--activation sigmoid|softmax" in said
     assert "--cosine, --no-cosine" in said
 

@@ -16,6 +16,7 @@ PLACEHOLDERS = {"METHOD": "lht", "…": ""}
 
 # Pages with code that `tests/integration/test_documents.py` does not run as it stands there.
 ELSEWHERE = {
+    "docs/add-a-method.md": "tests/integration/test_contributing.py, and tests/integration/test_documents.py trains it",
     "docs/first-hour.md": "tests/integration/test_first_hour.py walks it",
     "docs/audit.md": "tests/integration/test_audit.py",
     "docs/graphs.md": "small data: tests/unit/test_exclusive.py, tests/integration/test_several_pictures.py",

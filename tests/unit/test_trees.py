@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
@@ -276,6 +277,20 @@ def test_differences_and_grafting() -> None:
     assert {d.kind for d in differences(TREE, both)} == {"added"}
     with pytest.raises(HierarchyError, match="their levels are"):
         differences(TREE, Hierarchy.from_paths([("a", "b")], ("genus", "species")))
+
+
+def test_names_are_compared_with_the_tree_before_features_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torchlht.show.audited.picture_features", lambda *args, **options: pytest.fail("features were made"))
+    for name in ("a_gull", "b_gull"):
+        (tmp_path / "birds" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "birds" / name / "1.png")
+    TREE.write(tmp_path / "tree.json")
+    with pytest.raises(SystemExit) as stop:
+        main(["hierarchy", "repair", str(tmp_path / "tree.json"), str(tmp_path / "birds")])
+    assert stop.value.code == 2
+    assert "'a_gull' is not in the tree (2 of 2 missing)" in capsys.readouterr().err
 
 
 def test_the_four_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ class LevelAnswer:
 
     @property
     def unlike(self) -> bool:
-        """Whether it is unlike any class of this level: few known samples are as far, see `ALARMS`."""
+        """Whether it is unlike any class of this level, since few known samples are as far; see `ALARMS`."""
         return self.as_far is not None and self.as_far < ALARMS
 
     def __repr__(self) -> str:
@@ -84,12 +84,12 @@ class LevelAnswer:
 
     @property
     def label(self) -> str | None:
-        """The answer; usually the most probable class. None if its branch has no class here: it ends, or skips the level."""
+        """The answer; usually the most probable class. None if its branch ends further up, or skips the level."""
         return None if self.candidates[0].level else self.candidates[0].label
 
     @property
     def text(self) -> str:
-        """The answer for people: "(ends)" if its branch ends further up, "(none)" if it skips the level."""
+        """The answer for people, which is "(ends)" if its branch ends further up, "(none)" if it skips the level."""
         return self.label or ("(ends)" if self.ends else "(none)")
 
     @property
@@ -193,7 +193,7 @@ class Named:
 
     @property
     def names(self) -> dict[str, str | None]:
-        """The answer at each level by the level's name, coarse → fine: {"order": "Songbirds", "family": "Finches"}.
+        """The name of each level and the answer there, coarse → fine.
 
         None where the branch has no class; see `ends_at`.
         """

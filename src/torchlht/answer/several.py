@@ -334,7 +334,21 @@ def choose(scores: NDArray[np.float32], thresholds: NDArray[np.float32], graph: 
 
 @entrance
 def load(source: str | Path, *, calibrated: bool = True) -> Model | GraphModel:
-    """The model of a run: see `Model.from_pretrained`; or, if it gives several labels per sample, `GraphModel.load`."""
+    """The model of a run, ready to predict.
+
+        >>> load("runs/birds").predict("beach.jpg")[0].answer(confidence=0.9)
+        Answer('Laridae', level='family', probability=0.94)
+
+    Args:
+        source: a run directory, or the name of a model on the Hugging Face hub.
+        calibrated: whether to read its calibration and what it calls unlike anything known, if they are there.
+
+    Returns:
+        A `Model`; a `GraphModel` for a run with several labels per sample, or several parents per class.
+
+    Raises:
+        RunError: when there is no such run or model, or it is incomplete.
+    """
     if (Path(source) / GRAPH).is_file():
         return GraphModel.load(source)
     return Model.from_pretrained(source, calibrated=calibrated)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from torchlht.data.options import Alias, Door, Word
 from torchlht.errors import ConfigError, as_flag, nearest
@@ -263,9 +263,9 @@ def usage_line(command: str, words: Sequence[Argument]) -> str:
 def help_text(command: str, options: Any, what: str) -> str:
     """The text of `lht COMMAND --help`."""
     words, groups = words_and_groups(options)
-    lines = [f"usage: {usage_line(command, words)}", "", textwrap.fill(what, _width()), "", *_paragraphs(words)]
+    lines = [f"usage: {usage_line(command, words)}", "", textwrap.fill(what, _width()), "", *paragraphs(words)]
     for title, members in groups.items():
-        lines += ["", f"{title}:", *_paragraphs(members)]
+        lines += ["", f"{title}:", *paragraphs(members)]
     return "\n".join(lines)
 
 
@@ -273,7 +273,18 @@ def _width() -> int:
     return min(shutil.get_terminal_size().columns, 100)
 
 
-def _paragraphs(arguments: Sequence[Argument]) -> Iterator[str]:
+class Explained(Protocol):
+    """An option of a command, or of a method."""
+
+    def shown(self) -> str:
+        """How it is written."""
+
+    def explained(self) -> str:
+        """What it means."""
+
+
+def paragraphs(arguments: Iterable[Explained]) -> Iterator[str]:
+    """How options are written, and below what they mean, as wide as the terminal."""
     margin = " " * 6
     fold = textwrap.TextWrapper(_width(), margin, margin, break_on_hyphens=False)
     for argument in arguments:

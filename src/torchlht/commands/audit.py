@@ -22,7 +22,7 @@ class AuditArgs(OnErrorArgs, TreeArgs, AcceleratorArgs):
     out: Path = Path("audit")
     """Folder to write: labels.csv, twins.csv, tree.csv, audit.json and audit.html."""
     precision: WholeShare = 0.5
-    """End the list of labels where a smaller share of it than this is expected to be wrong."""
+    """End the list of labels where less than this share of it is expected to be wrong."""
     all: bool = False
     """List every known label with its probability of being wrong."""
     backbone: str = "efficientnet_lite0"
@@ -30,7 +30,7 @@ class AuditArgs(OnErrorArgs, TreeArgs, AcceleratorArgs):
     twins: bool = True
     """Look for samples that are there twice."""
     seed: Seed = 0
-    """Chooses the parts of the data that are judged by turns."""
+    """Seed for cutting the data into the parts that are judged in turn."""
     workers: Workers | None = None
     """How many processes decode pictures; the number of cores by default."""
     quiet: bool = False
@@ -39,7 +39,7 @@ class AuditArgs(OnErrorArgs, TreeArgs, AcceleratorArgs):
 
 @command("audit", "before training")
 def run_audit(args: AuditArgs) -> None:
-    """Doubt the labels: which are probably wrong, what is there twice, what does not fit the tree."""
+    """Find labels that are probably wrong, samples that are there twice, and classes that do not fit the tree."""
     from torchlht.show.audited import NAME, audit
 
     found = audit(

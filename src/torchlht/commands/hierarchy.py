@@ -88,19 +88,24 @@ class LookArgs(OnErrorArgs, AcceleratorArgs):
     """Show no progress, only the result."""
 
 
-def seen(data: str, args: LookArgs, tree: Path | None = None, unknown: Sequence[str] = ()) -> Samples:
-    """The training samples of some data, pictures as features. A tree, from a file, is needed only if the data has none."""
-    import dataclasses
-
+def taken(data: str, args: LookArgs, tree: Path | None = None, unknown: Sequence[str] = ()) -> Samples:
+    """The training samples of some data. A tree, from a file, is needed only if the data has none."""
     from torchlht.data.pictures import as_place
     from torchlht.data.samples import check_images, read_data
     from torchlht.data.sources.embeddings import finest_alone
     from torchlht.hierarchy.tree import Hierarchy
-    from torchlht.show.audited import picture_features
 
     read_with = Hierarchy.read(tree) if tree else finest_alone(as_place(data))
     samples, _ = check_images(read_data(data, hierarchy=read_with, unknown=unknown), args.on_error)
-    samples = samples.select(samples.index("train"))
+    return samples.select(samples.index("train"))
+
+
+def seen(samples: Samples, args: LookArgs) -> Samples:
+    """The same, pictures as features."""
+    import dataclasses
+
+    from torchlht.show.audited import picture_features
+
     if samples.images is None:
         return samples
     found = picture_features(samples, args.backbone, args.accelerator, args.workers, quiet=args.quiet)
@@ -123,7 +128,7 @@ class FindArgs(LookArgs):
     out: Path = Path("tree.json")
     """The file to write."""
     seed: Seed = 0
-    """Draws samples again, to see how stable the groups are."""
+    """Seed for drawing samples again, which shows how stable the groups are."""
 
     def _check(self) -> None:
         if not 2 <= self.levels <= 8:
@@ -145,7 +150,9 @@ def run_hierarchy_find(args: FindArgs) -> None:
     from torchlht.learn.growing import find_tree
 
     refuse_other(args.out)
-    found = find_tree(seen(args.data, args), levels=args.levels, groups=args.counts(), names=args.names, seed=args.seed)
+    found = find_tree(
+        seen(taken(args.data, args), args), levels=args.levels, groups=args.counts(), names=args.names, seed=args.seed
+    )
     found.tree.write(args.out)
     console.say(terminal.draw_tree(found.tree, args.out.name, None if found.tree.sizes[0] <= 60 else args.levels - 1))
     for i, (stable, inside, chance) in enumerate(zip(found.stable, found.inside, found.chance, strict=True)):
@@ -180,7 +187,7 @@ class RepairArgs(LookArgs, TreeArgs):
     """Pictures or features with finest labels of the same names."""
     _: KW_ONLY
     sure: NotNegative = 1.0
-    """Log-odds from which a move is made in the new tree."""
+    """Log-odds from which on a move is made in the new tree."""
     top: Count = 20
     """How many proposals of each kind to show."""
     out: Path | None = None
@@ -200,12 +207,13 @@ def beside(tree: Path) -> Path:
 def run_hierarchy_repair(args: RepairArgs) -> None:
     """Propose moves, splits, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
     from torchlht.hierarchy.tree import Hierarchy
-    from torchlht.learn.mending import moved, propose
+    from torchlht.learn.mending import moved, propose, under
 
     out = args.out or beside(args.file)
     refuse_other(out, args.file)
     tree = Hierarchy.read(args.file, args.level_names())
-    remarks = propose(seen(args.data, args, args.hierarchy, args.unknown_names()), tree)
+    samples = under(taken(args.data, args, args.hierarchy, args.unknown_names()), tree)  # names first: features take minutes
+    remarks = propose(seen(samples, args), tree)
     for kind in dict.fromkeys(remark.kind for remark in remarks):
         for remark in [one for one in remarks if one.kind == kind][: args.top]:
             odds = f" (log-odds {remark.score:.1f})" if kind == "misplaced" else ""

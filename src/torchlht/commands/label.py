@@ -90,7 +90,7 @@ class LabelArgs(WorthArgs, LabelledArgs):
 
 @command("label", "before training")
 def run_label(args: LabelArgs) -> None:
-    """Look at labels, correct and add them on a page in the browser that learns meanwhile."""
+    """Label pictures, and correct labels, on a page in the browser that learns meanwhile."""
     from torchlht.serve.label.addresses import is_local
     from torchlht.serve.label.costs import Asking
     from torchlht.serve.label.serving import Wishes, open_browser, serve

@@ -32,7 +32,7 @@ class ServeArgs(Options):
     """Most pictures that the network sees at a time. Requests that wait are computed together; on a CPU few at a time are
     fastest."""
     latency: Positive = 0.5
-    """Most seconds that a batch may take, as far as the last ones tell."""
+    """Most seconds that a batch may take, judged by the batches before it."""
     queue: Count = 256
     """Most pictures that wait, in each process; more are answered 503, ask again later."""
     max_bytes: Count = 2**26

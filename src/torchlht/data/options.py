@@ -147,7 +147,7 @@ class MaskArgs(Options):
     mask_levels: Count = 1
     """How many of the finest levels --mask hides."""
     mask_rounding: Rounding = "nominal"
-    """How to round the number of labels a class keeps: `nominal` round, `lht` int + 1, `hrn` ceil."""
+    """How to round the number of labels that a class keeps: `nominal` to the nearest, `lht` down and one more, `hrn` up."""
     mask_minimum: Many = 1
     """Keep at least this many labels in every class, whatever --mask is."""
     mask_seed: Seed | None = None

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchlht.doors import Breadth, Share, entrance, fitting
-from torchlht.errors import ConfigError, DataError
+from torchlht.errors import ConfigError, DataError, as_flag
 from torchlht.heads.declared import no_option, unknown_method
 from torchlht.heads.prediction import Prediction, masked_cross_entropy, own_choice
 from torchlht.heads.transition.core import widened
@@ -310,7 +310,7 @@ class Method(nn.Module):
 
     @property
     def can_drop(self) -> bool:
-        """Whether input dropout is possible: whether it has a neck."""
+        """Whether input dropout is possible, which needs a neck."""
         return any(isinstance(module, InputNorm) for module in self.modules())
 
     def reached(self, share: float) -> None:
@@ -444,8 +444,21 @@ class Option:
     def kind(self) -> str:
         """Its type, as shown in --help."""
         kind, optional = kind_of(self.hint)
-        words = "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else kind.__name__.upper()
+        words = (
+            "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else {int: "N", float: "NUMBER"}.get(kind, "TEXT")
+        )
         return "true|false" if kind is bool else words + "|none" * optional
+
+    def shown(self) -> str:
+        """How it is written: --bias, --no-bias; --rank N."""
+        flag = as_flag(self.name)
+        return f"{flag}, --no-{flag[2:]}" if self.kind == "true|false" else f"{flag} {self.kind}"
+
+    def explained(self) -> str:
+        """Its meaning as a sentence, with its default where the meaning does not tell it."""
+        said = self.meaning[:1].upper() + self.meaning[1:] if self.meaning[:1].isascii() else self.meaning
+        plain = {True: "yes", False: "no"}[self.default] if isinstance(self.default, bool) else self.default
+        return said if plain is None else f"{said} (default: {plain})"
 
 
 def options_of(name: str) -> dict[str, Option]:

@@ -97,25 +97,25 @@ class BackboneArgs(Options):
     """The network that turns pictures into features."""
 
     backbone: str = "auto"
-    """A timm model, `efficientnet_lite0` (weights need no hub) or `small`; for features `none`, or `linear`, a layer trained
-    from the identity. `auto` is none for features, small for the demo, else resnet18."""
+    """A timm model; `efficientnet_lite0`, whose weights need no hub; or `small`. For features `none`, or `linear`: one trained
+    layer, which starts as the identity. `auto` takes none for features, small for the demo, else resnet18."""
     pretrained: bool = True
     """Start the backbone from ImageNet weights."""
     freeze: bool = False
     """Do not train the backbone: its features are computed once and stored on disk, and epochs take seconds."""
     freeze_stages: Many = 0
-    """Do not train the first stages of the backbone: what they make of views of the pictures is computed once and stored on
-    disk. Of the eight of efficientnet_lite0, freezing 4 makes epochs twice as fast, freezing 6 fourteen times."""
+    """Do not train this many of the first stages of the backbone: what they make of views of the pictures is computed once and
+    stored on disk. Of the eight of efficientnet_lite0, freezing 4 makes epochs twice as fast, freezing 6 fourteen times."""
     freeze_norm: bool | None = None
-    """Keep the statistics of BatchNorm in the backbone as they are when training starts; by default with `freeze_stages`."""
+    """Keep the statistics of BatchNorm in the backbone as they are when training starts; by default with --freeze-stages."""
     mirror: bool = False
     """Answers look at each picture and at its mirror image, and take the mean of their features. Takes twice as long."""
     pooling: Pooling = "mean"
-    """How the last map of the backbone becomes features: by its `mean` over the picture, or by mean and maximum, `both`, which
-    are twice as many features and were better on birds."""
+    """How the last map of the backbone becomes features: by its `mean` over the picture, or by `both` mean and maximum. That
+    gives twice as many features, and was better on birds."""
     looks: Looks = 1
-    """How many looks at a picture answers take, up to 5, each as long as one. Features are their mean: of the picture's centre,
-    of all of it made square, of its middle enlarged, of its largest square, of its mirror image."""
+    """How many looks at a picture an answer takes, up to 5; each takes as long as the first. Features are the mean over the
+    looks: the picture's centre, all of it made square, its middle enlarged, its largest square, its mirror image."""
     image_size: Side | None = None
     """Side of the square input of the network, in pixels; chosen by the backbone by default."""
 
@@ -177,36 +177,38 @@ class FitArgs(Options):
     ema: Decay = 0.0
     """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
     epochs: Count | None = None
-    """Passes over the training samples: by default 30 for pictures; for features as many as give 500 steps, from 10 to 100;
-    where `schedule=step` is quick as many as show 33,000 samples, at least 4."""
+    """Passes over the training samples. By default 30 for pictures; for features as many as give 500 steps, from 10 to 100; in
+    quick training (see --schedule) as many as show 33,000 samples, at least 4."""
     batch_size: Count | None = None
-    """Samples per step, over all processes; by default 64 for pictures, 128 for features, or 384 where `schedule=step`
-    is quick."""
+    """Samples per step, over all processes; by default 64 for pictures, 128 for features, and 384 in quick
+    training (see --schedule)."""
     accumulate: Count = 1
     """Forward passes per step, each over a part of the batch, to save memory. BatchNorm sees one part at a time."""
     views: Count | None = None
-    """With `freeze` or `freeze_stages`: how many views of each picture are computed: the picture itself, its mirror image, and
-    augmented ones. Every step draws one. By default 1 with `freeze`, which is no augmentation, and 8 with `freeze_stages`."""
+    """With --freeze or --freeze-stages: how many views of each picture are computed: the picture itself, its mirror image, and
+    augmented ones. Every step draws one. By default 8 with --freeze-stages, and 1 with --freeze, which is no augmentation."""
     checkpoint_every: Count | None = None
     """Steps between checkpoints inside an epoch; by default a checkpoint is written only after each epoch."""
     optimizer: OptimizerName | None = None
     """SGD with momentum 0.9, the default for features; or AdamW, the default for pictures."""
     lr: Positive | None = None
-    """Initial learning rate of the head, which falls to zero along a cosine; by default 0.05 with SGD, or 0.3 where
-    `schedule=step` is quick; 0.001 with AdamW."""
+    """Initial learning rate of the head, which falls to zero along a cosine; by default 0.001 with AdamW, 0.05 with
+    SGD, and 0.3 in quick training (see --schedule)."""
     schedule: Schedule | None = None
-    """Whether the learning rate falls after each epoch, or with each step: then transitions of lht learn in the last part only.
-    With `step`, features wider than 384 of at least 2,560 samples train five to eight times as fast, without --semi. On birds
-    every level was better for it: species by 0.9 points with all labels, by 4.4 with few species labels."""
+    """Whether the learning rate falls after each epoch, or with each step; then transitions of lht learn in the last part only.
+    With `step` and without --semi, features wider than 384, of at least 2,560 samples, have quick training: larger steps, five
+    to eight times as fast. On birds every level was better for it: species by 0.9 points with all labels, by 4.4 with few
+    species labels."""
     components: Many | None = None
-    """Train the first layer on this many principal components of wider features, 0 for the features themselves, the default
-    unless `schedule=step` is quick: then 384. The weights that are kept are those of the features."""
+    """Train the first layer on this many principal components of wider features; 0 for the features themselves. By default 0,
+    and 384 in quick training (see --schedule). The weights that are kept are those of the features."""
     shortcut: WholeShare | None = None
-    """On features, add this share of their linear discriminant, fitted once, to what the network makes of the finest classes;
-    0 for none. By default 0.1 where `schedule=step` is quick or there are 1,000 finest classes. For lht and its variants."""
+    """For lht and its variants on features: add this share of their linear discriminant, which is fitted once, to what the
+    network makes of the finest classes; 0 for none. By default 0.1 in quick training (see --schedule), or from 1,000 finest
+    classes on."""
     guess: bool | None = None
-    """On features, guess unknown finest labels by that discriminant, among the classes that known labels allow, and learn from
-    the guesses as from labels. By default where there is a shortcut by default. For lht and its variants."""
+    """For lht and its variants on features: guess unknown finest labels by the discriminant of --shortcut, among the classes
+    that known labels allow, and learn from the guesses as from labels. By default if there is a shortcut by default."""
     backbone_lr: NotNegative | None = None
     """Learning rate of the backbone; by default a tenth of --lr if it is pretrained, else --lr."""
     weight_decay: NotNegative | None = None
@@ -329,8 +331,8 @@ class TrainArgs(RunArgs, DataArgs):
     method: Annotated[str, Door(check_method)] = "lht"
     """lht, multihead, flat, …: `lht methods` lists them all, `lht methods NAME` shows the options of one."""
     audit: str | None = None
-    """Do not learn from labels that are probably wrong: `auto` looks for them first, or DIR is what lht audit has written. What
-    is more probable than not takes their place, no deeper than they were; without such a class they count as unknown."""
+    """Do not learn from labels that are probably wrong: `auto` looks for them first, and a folder that lht audit has written
+    lists them. The class that is probably right takes their place, no deeper than they were; else they count as unknown."""
     test: bool = True
     """Measure the result on the test samples."""
     track: bool = True

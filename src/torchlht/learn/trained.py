@@ -46,7 +46,7 @@ class Trained(os.PathLike[str]):
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Everything that was measured on the test samples: the content of metrics.json."""
+        """Everything that was measured on the test samples, as metrics.json holds it."""
         return read_metrics(self.path)
 
     @property

@@ -13,7 +13,7 @@ class Settings(msgspec.Struct, frozen=True):
     Attributes:
         runs: run directories or exported files; the first answers unless a request names another.
         batch: most pictures that the network sees at a time.
-        latency: most seconds that a batch may take, as far as the last ones tell.
+        latency: most seconds that a batch may take, judged by the batches before it.
         queue: most pictures that wait or are worked on; more are refused.
         bytes: most bytes of a request.
         pixels: most pixels of a picture.

@@ -53,7 +53,7 @@ def audit(
     device: str = "cpu",
     quiet: bool = True,
 ) -> Audit:
-    """Doubt the labels of a dataset: wrong ones, twins, and what does not fit the tree.
+    """Find labels of a dataset that are probably wrong, twins, and classes that do not fit the tree.
 
     >>> audit("birds.csv", out="doubts").rows[0].suggested
     'Herring Gull'

@@ -46,7 +46,7 @@ class CHMCNN(Method):
         hierarchy: the tree of classes.
         mil: teach a positive class whose children are unknown by the largest output of its descendants instead of its own.
         drop_masked_samples: learn only from samples with every level known; the LHT paper's figures suggest that it was run so.
-        width: width of the neck.
+        width: width of the hidden layer.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"mil": (False, True)}

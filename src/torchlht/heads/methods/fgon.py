@@ -24,8 +24,9 @@ class FGoN(Method):
     Args:
         in_features: width of the features.
         hierarchy: the tree of classes.
-        width: width of the neck, rounded up to a multiple of the number of levels.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        width: width of the hidden layer, rounded up to a multiple of the number of levels.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
         pool: `max` takes the largest value of each channel of the backbone's map, as released; `mean` the mean, as other
             methods do. Only a backbone that trains on pictures gives a map.
     """

@@ -21,8 +21,9 @@ class Flat(Marginal):
     Args:
         in_features: width of the features.
         hierarchy: the tree of classes.
-        width: width of the neck.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        width: width of the hidden layer.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
     """
 
     can_shorten: ClassVar[bool] = False

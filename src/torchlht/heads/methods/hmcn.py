@@ -51,7 +51,7 @@ class HMCN(Method):
         activation: `sigmoid` per class with binary cross-entropy (the original), or `softmax` per level.
         hidden: width of the flow.
         dropout: dropout in φ. The original has 0.5; 0 is better with few labels (3 points on validation samples of real birds).
-        width: width of the neck.
+        width: width of the hidden layer.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"dropout": (0.0, 0.5)}

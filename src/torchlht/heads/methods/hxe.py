@@ -32,8 +32,9 @@ class HXE(Marginal):
         in_features: width of the features.
         hierarchy: the tree of classes.
         alpha: how fast the weight of a step falls with its depth; 0 weighs all alike, which is `flat` if all labels are known.
-        width: width of the neck.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        width: width of the hidden layer.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"alpha": (0.1, 0.4)}

@@ -41,7 +41,8 @@ class KT(Method):
         start: of the two stacked layers: `identity` plus noise, which learns from the first step; or `normal`, noise alone, as
             published.
         variance: variance of the initial weights; 1e-8 as released, a standard deviation of 0.0001. Biases start at 0.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
 
     Raises:
         ConfigError: when weights are not one non-negative number per level, the start is unknown, or the variance is not

@@ -61,10 +61,13 @@ class LHTHead(Method):
     Args:
         in_features: width of the features.
         hierarchy: the tree of classes.
-        features: `shared` (7 points better on real birds) or `split` (the paper).
-        width: width of the neck; wider hurt on real birds.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
-        transition: `low_rank`, `full`, `static`, or `fixed` (T = S, nothing learned).
+        features: whether all levels share features, `shared`, which was 7 points better on real birds, or each has its own part
+            of them, `split`, as in the paper.
+        width: width of the hidden layer; wider hurt on real birds.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
+        transition: how T is made: `low_rank`, from each image; `full`, the same with every entry free; `static`, one matrix for
+            all images; or `fixed`, the tree itself (T = S, nothing learned).
         rank: rank s of the low-rank transition.
         gamma: initial weight γ₀ of the tree in the transition. With 1, as in the paper, a column starts almost flat. By default
             6, more with more than 38 parents: a column starts at 0.9 on the true one, which works better.
@@ -76,7 +79,7 @@ class LHTHead(Method):
         form: how the low-rank transition is computed: `plain`, whole matrices; `tiled`, exactly the same in little memory;
             `truncated`, the most probable columns only, and the rest by the tree; `auto` chooses by the size of each level.
         columns: for `truncated`: how many columns to compute per sample.
-        tail: for `truncated`: instead, compute enough columns to leave out at most this mass.
+        tail: for `truncated`: instead, compute enough columns to leave out at most this share of the probability.
         yields: whether the tree yields to labels. Where samples that are labelled at two levels put a class under another
             parent, the transition follows them: see `heads/transition/yielding.py`. By default for `low_rank` with gamma from
             3 on.

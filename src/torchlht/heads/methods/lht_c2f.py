@@ -39,8 +39,9 @@ class LHTCoarseToFine(Method):
         in_features: width of the features.
         hierarchy: the tree of classes.
         features: `shared` or `split`.
-        width: width of the neck.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        width: width of the hidden layer.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
         rank: rank s of the transition.
         gamma: initial weight of the tree in the transition.
         bias: whether the transition's linear layers have a bias.

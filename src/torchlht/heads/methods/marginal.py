@@ -22,8 +22,9 @@ class Marginal(LHTHead):
         in_features: width of the features.
         hierarchy: the tree of classes.
         features: `shared`, or `split`: then the classifier reads only the first K-th of the neck, as in the paper.
-        width: width of the neck.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        width: width of the hidden layer.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
         start: how the classifier starts on features: at `random`, or from the class `means`; see `lht`.
     """
 

@@ -25,8 +25,9 @@ class MultiHead(Method):
         in_features: width of the features.
         hierarchy: the tree of classes.
         features: `shared` (every level reads all of the neck) or `split` (each level its own part, as in the paper).
-        width: width of the neck.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        width: width of the hidden layer.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
     """
 
     def __init__(

@@ -39,7 +39,8 @@ class SGM(Method):
         in_features: width of the features.
         hierarchy: the tree of classes.
         penalty: weight w of the squared gradients; 0.005 is the published one for a ResNet-50, 0.02 for a ResNet-10.
-        reduction: how both terms are averaged; see `masked_cross_entropy`. Coarse levels count as unknown, as in `flat`.
+        reduction: how both terms are averaged: `per_level_mean` over samples with a finest label, `per_sample` over all.
+            Coarse levels count as unknown, as in `flat`.
 
     Raises:
         ConfigError: for a negative penalty.

@@ -34,8 +34,9 @@ class SoftLabels(Marginal):
         beta: how sharp the targets are; large values, and also 0 as in the public code, give one-hot targets.
         soft_coarse: what samples without a fine label teach: nothing (`off`, the LHT paper's use), the mean target of the
             finest classes under their deepest known label (`mean`), or that label's likelihood (`marginal`).
-        width: width of the neck.
-        reduction: how cross-entropy is averaged; see `masked_cross_entropy`.
+        width: width of the hidden layer.
+        reduction: how cross-entropy is averaged: `per_level_mean` over the known labels of each level, then over levels;
+            `per_sample` sums over levels and divides by the number of samples, as the paper's equation does.
     """
 
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {"beta": (5.0, 15.0)}

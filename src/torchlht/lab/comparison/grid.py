@@ -70,7 +70,7 @@ class Cell:
 
 @entrance
 def compare(args: CompareArgs) -> Comparison:
-    """Train every unfinished cell, then write results.csv, table.md and accuracy.png; returns all results.
+    """Train every run that is not finished, then write results.csv, table.md and accuracy.png; returns all results.
 
     >>> results = compare(CompareArgs("birds.npz", Path("runs/compare"), methods="multihead,lht", mask="0.9"))
     >>> results.get("lht", 0.9, "accuracy", "family")        # one per seed
