@@ -151,6 +151,18 @@ def test_where_a_tree_is_needed_a_graph_is_refused_in_one_sentence(tmp_path: Pat
     assert str(error.value).endswith(told)
 
 
+def test_a_long_circle_is_cut_and_a_deep_graph_is_drawn_as_deep_as_a_tree_may_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "name,parent\n" + "".join(f"n{i + 1},n{i}\n" for i in range(2000))
+    write(tmp_path, {"round.csv": f"{rows}n0,n2000\nn1,m\n", "deep.csv": f"{rows}n9,m\n"})
+    with pytest.raises(HierarchyError) as error:
+        Graph.read(tmp_path / "round.csv")
+    assert len(str(error.value)) < 500
+    main(["hierarchy", "show", str(tmp_path / "deep.csv")])
+    assert capsys.readouterr().out.count("one of 2 places") == 2
+
+
 def test_a_label_that_fits_two_nodes_of_one_name(tmp_path: Path) -> None:
     write(tmp_path, {"a.obo": "[Term]\nid: X:1\nname: wing\n\n[Term]\nid: X:2\nname: wing\nis_a: X:1\n"})
     graph = Graph.read(tmp_path / "a.obo")

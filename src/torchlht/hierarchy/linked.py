@@ -36,6 +36,7 @@ from torchlht.hierarchy.reading import (
     nested_rows,
     no_tree,
     read_table,
+    shortened,
     to_depth,
 )
 
@@ -296,11 +297,11 @@ def circle(above: dict[str, dict[str, str]]) -> Fault | None:
     except CycleError as error:
         round_: list[str] = list(error.args[1])  # each is a parent of the next
         told = [above[child][parent] for parent, child in pairwise(round_) if above[child].get(parent)]
-        places = f" ({', '.join(told)})" if told else ""
+        places = f" ({', '.join(shortened(told))})" if told else ""
         if len(round_) == 2:
             return Fault("", f"{round_[0]!r} is its own parent{places}; remove that edge")
         kin = "grandparent" if len(round_) == 3 else "ancestor"
-        return Fault("", f"{round_[0]!r} is its own {kin}: {' › '.join(round_)}{places}; remove one of these edges")
+        return Fault("", f"{round_[0]!r} is its own {kin}: {' › '.join(shortened(round_))}{places}; remove one of these edges")
     return None
 
 

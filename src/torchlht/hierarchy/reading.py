@@ -424,10 +424,14 @@ def _cycles(parents: dict[str, str], lines: dict[str, int]) -> list[Fault]:
             first = min(ring, key=lines.__getitem__)
             turn = ring.index(first)
             turned = [*ring[turn:], *ring[:turn], first]
-            shown = " → ".join(turned if len(turned) <= 9 else [*turned[:4], "…", *turned[-4:]])
-            faults.append(Fault(f"line {lines[first]}", f"cycle: {shown}"))
+            faults.append(Fault(f"line {lines[first]}", f"cycle: {' → '.join(shortened(turned))}"))
         done.update(path)
     return faults
+
+
+def shortened(names: Sequence[str]) -> Sequence[str]:
+    """A list that may be long, without its middle."""
+    return names if len(names) <= 9 else [*names[:4], "…", *names[-4:]]
 
 
 def _paths_from_edges(
