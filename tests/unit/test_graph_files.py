@@ -115,6 +115,7 @@ def np_names(tree: Hierarchy) -> list[str]:
         ({"a.csv": "name,parent\na,a\n"}, ["'a' is its own parent (line 2)"]),
         ({"a.csv": "name,parent\n,b\n"}, ["line 2: name is empty"]),
         ({"a.csv": "name,parent\n"}, ["holds no classes"]),
+        ({"a.csv": "id,name,parent\n1,x,3\n2,x,4\n"}, ["line 1: unknown column 'id'"]),
         ({"a.yaml": "parents: [a, b]\n"}, ["line 1: parents must be names with their parents"]),
         ({"a.yaml": "parents:\n  a: [[b]]\n"}, ["line 2: 'a' must have a name"]),
         ({"a.obo": "[Term]\nid: X:1\nis_a: X:9\n"}, ["line 3: 'X:1' is under 'X:9', which no [Term] describes"]),

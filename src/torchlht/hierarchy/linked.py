@@ -38,6 +38,7 @@ from torchlht.hierarchy.reading import (
     read_table,
     shortened,
     to_depth,
+    unknown_columns,
 )
 
 GRAPH_FORMAT = "torchlht-graph-1"
@@ -185,6 +186,7 @@ def _from_table(file: Path) -> list[Edge]:
     if child and "parent" in table.columns:
         name_at, parent_at = table.columns.index(child), table.columns.index("parent")
         edges = [Edge(f"line {line}", cells[name_at], cells[parent_at]) for line, cells in table.rows]
+        faults += unknown_columns(table, child)
         faults += [Fault(edge.where, f"{child} is empty") for edge in edges if not edge.name]
     else:
         edges = [edge for line, cells in table.rows for edge in _steps(Row(f"line {line}", tuple(c or None for c in cells)))]
