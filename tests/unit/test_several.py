@@ -339,6 +339,13 @@ def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> Non
     assert torchlht.export(run, tmp_path / "a.onnx").difference < 1e-5
     with pytest.raises(ConfigError, match="rule is for one label at each level"):
         torchlht.evaluate(run, rule="crm")
+    (one,) = torchlht.load(run).predict(np.zeros((1, 4), np.float32), confidence=0.01)
+    assert set(one.probabilities) == {"a", "b", "c", "deep"}
+    assert one.promise == "confidence 0.01"
+    with pytest.raises(ConfigError, match="it must be a probability from 0 to 1"):
+        run.predict(np.zeros((1, 4), np.float32), confidence=1.5)
+    with pytest.raises(ConfigError, match="pass one of them"):
+        run.predict(np.zeros((1, 4), np.float32), confidence=0.01, risk=0.1)
     with pytest.raises(ConfigError, match="needs classes with one parent each"):
         torchlht.export(run, tmp_path / "a.pt2", to="torch")
 

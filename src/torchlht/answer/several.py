@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torchlht.answer.asking import over
 from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.facets import GraphCalibration, Sure, closed, likeliest, sure_classes
+from torchlht.answer.facets import sure as threshold
 from torchlht.answer.finding import GRAPH, check_run
 from torchlht.answer.model import Inputs, Model, Unfilled, as_samples
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config
@@ -134,8 +135,11 @@ class Answering:
         self,
         inputs: Inputs,
         names: Sequence[str] | None = None,
-        sure: Sure = USUAL,
+        sure: Sure | None = None,
         *,
+        confidence: float | None = None,
+        risk: float | None = None,
+        strict: bool = False,
         unreadable: list[Problem] | None = None,
     ) -> list[Labels]:
         """The classes of each sample that reach the threshold of their level, and whose parents do; or that are sure enough.
@@ -144,12 +148,18 @@ class Answering:
             inputs: one picture (path or PIL) or several, folders, patterns, tables; for a model on features, an (N, d) array,
                 NaN where a value is missing, or .npz files with an array `x`.
             names: what to call the samples in the answers.
-            sure: the threshold, if it is not that of each level: see `answer.facets.sure`.
+            sure: a threshold that is already known.
+            confidence: answer with the classes whose probability reaches this; by default with those that reach the
+                threshold of their level, or with the most probable leaf.
+            risk: answer with classes that are so sure that at most this share of answers is wrong.
+            strict: for `risk`, count validation answers that no label can check as wrong.
             unreadable: a list that takes unreadable pictures, which are then left out of the answers.
 
         Raises:
             DataError: when inputs are of the wrong kind, or a picture cannot be read and `unreadable` is not given.
+            ConfigError: when a risk cannot be promised, or both are asked for.
         """
+        sure = sure or threshold(confidence, risk, self.calibration, strict=strict)
         if isinstance(inputs, np.ndarray) and self.preprocess is None:
             return self.answered(self.probabilities(inputs), names or [f"row {i}" for i in range(len(inputs))], sure)
         own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable)
