@@ -342,6 +342,8 @@ def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> Non
     (one,) = torchlht.load(run).predict(np.zeros((1, 4), np.float32), confidence=0.01)
     assert set(one.probabilities) == {"a", "b", "c", "deep"}
     assert one.promise == "confidence 0.01"
+    with pytest.raises(DataError, match="names has 2 names for 1 samples"):
+        torchlht.load(run).predict(np.zeros((1, 4), np.float32), ["a", "b"])
     with pytest.raises(ConfigError, match="it must be a probability from 0 to 1"):
         run.predict(np.zeros((1, 4), np.float32), confidence=1.5)
     with pytest.raises(ConfigError, match="pass one of them"):

@@ -161,11 +161,12 @@ class Answering:
         """
         sure = sure or threshold(confidence, risk, self.calibration, strict=strict)
         if isinstance(inputs, np.ndarray) and self.preprocess is None:
-            return self.answered(self.probabilities(inputs), names or [f"row {i}" for i in range(len(inputs))], sure)
+            rows = [f"row {i}" for i in range(len(inputs))]
+            return self.answered(self.probabilities(inputs), called(names, rows), sure)
         own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable)
         positions, scores = self.look_at(data) if len(data) else ([], np.empty((0, len(self.graph)), dtype=np.float32))
-        called = names or own
-        return self.answered(scores, [called[i] for i in positions], sure)
+        given = called(names, own)
+        return self.answered(scores, [given[i] for i in positions], sure)
 
     def answered(self, raw: NDArray[np.float32], names: Sequence[str], sure: Sure = USUAL) -> list[Labels]:
         """Answers from (N, nodes) probabilities that are not calibrated yet."""
@@ -189,6 +190,13 @@ class Answering:
             leaves = self.first_leaves(own) if self.exclusive else {}
             found.append(Labels(source, probabilities, answer, levels, leaves, sure.promise))
         return found
+
+
+def called(names: Sequence[str] | None, own: Sequence[str]) -> Sequence[str]:
+    """The names that samples are given, or their own. Raises DataError if there are more or fewer."""
+    if names is not None and len(names) != len(own):
+        raise DataError(f"`names` has {len(names)} names for {len(own)} samples")
+    return own if names is None else names
 
 
 class GraphModel(Answering, nn.Module):
