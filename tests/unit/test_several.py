@@ -16,8 +16,9 @@ from test_graph import BATS, graphs, naive_ancestors
 
 import torchlht
 from torchlht.answer.model import Model
-from torchlht.answer.several import GraphModel, choose
+from torchlht.answer.several import GraphModel, Labels, choose
 from torchlht.cli import main
+from torchlht.commands.several import rows_of
 from torchlht.data.arff import Arff, read_arff
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.graphs.network import GraphNetwork
@@ -350,6 +351,11 @@ def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> Non
         run.predict(np.zeros((1, 4), np.float32), confidence=0.01, risk=0.1)
     with pytest.raises(ConfigError, match="needs classes with one parent each"):
         torchlht.export(run, tmp_path / "a.pt2", to="torch")
+
+
+def test_rows_of_csv_have_as_many_cells_with_an_answer_as_without() -> None:
+    answers = [Labels("a", {"gull": 0.9}, ("gull",), {"gull": "species"}), Labels("b", {}, ())]
+    assert list(rows_of(answers, blanks=4)) == [("a", "gull", "species", 0.9, True), ("b", "", "", "", "")]
 
 
 def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:
