@@ -198,3 +198,9 @@ def test_a_graph_of_a_tree_has_its_classes_without_those_that_stand_for_missing_
     labels = graph.open_below(np.zeros((1, 9), np.int8), np.zeros((1, 9), bool))
     labels[0, [graph.index("A"), graph.index("a")]], labels[0, graph.index("1")] = 1, -1
     assert [graph.names[i] for i in np.flatnonzero(graph.open_ends(labels)[0])] == ["a"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs())
+def test_leaves_are_counted_each_once(graph: Graph) -> None:
+    np.testing.assert_array_equal(graph.leaf_counts, graph.leaves_below.sum(0))

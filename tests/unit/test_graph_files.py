@@ -115,6 +115,7 @@ def np_names(tree: Hierarchy) -> list[str]:
         ({"a.csv": "name,parent\na,a\n"}, ["'a' is its own parent (line 2)"]),
         ({"a.csv": "name,parent\n,b\n"}, ["line 2: name is empty"]),
         ({"a.csv": "name,parent\n"}, ["holds no classes"]),
+        ({"a.csv": "id,name,parent\n1,x,3\n2,x,4\n"}, ["line 1: unknown column 'id'"]),
         ({"a.yaml": "parents: [a, b]\n"}, ["line 1: parents must be names with their parents"]),
         ({"a.yaml": "parents:\n  a: [[b]]\n"}, ["line 2: 'a' must have a name"]),
         ({"a.obo": "[Term]\nid: X:1\nis_a: X:9\n"}, ["line 3: 'X:1' is under 'X:9', which no [Term] describes"]),
@@ -149,6 +150,18 @@ def test_where_a_tree_is_needed_a_graph_is_refused_in_one_sentence(tmp_path: Pat
         "'a' has two parents, 'x' and 'y'; 'b' has two parents, 'x' and 'y', and 2 others have several, too; this needs a tree"
     )
     assert str(error.value).endswith(told)
+
+
+def test_a_long_circle_is_cut_and_a_deep_graph_is_drawn_as_deep_as_a_tree_may_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "name,parent\n" + "".join(f"n{i + 1},n{i}\n" for i in range(2000))
+    write(tmp_path, {"round.csv": f"{rows}n0,n2000\nn1,m\n", "deep.csv": f"{rows}n9,m\n"})
+    with pytest.raises(HierarchyError) as error:
+        Graph.read(tmp_path / "round.csv")
+    assert len(str(error.value)) < 500
+    main(["hierarchy", "show", str(tmp_path / "deep.csv")])
+    assert capsys.readouterr().out.count("one of 2 places") == 2
 
 
 def test_a_label_that_fits_two_nodes_of_one_name(tmp_path: Path) -> None:

@@ -314,6 +314,11 @@ def test_a_pass_through_node_never_takes_the_name_of_a_real_class(tmp_path: Path
             ],
             id="a graph",
         ),
+        pytest.param(
+            "name,parent\nA,\nx,\nx,A\ny,A\ny,\n",
+            ["line 4: 'x' is under 'A' and at the top (also line 3)", "line 6: 'y' is under 'A' and at the top (also line 5)"],
+            id="at the top, too",
+        ),
         pytest.param("name,parent\nA,\nx,A\nx,A\n", ["line 4: 'x' appears twice (also line 3)"], id="edge twice"),
         pytest.param("name,parent\nA,\nx,A\n,A\n", ["line 4: name is empty"], id="edge without a name"),
         pytest.param("name,parent,colour\nA,,red\nx,A,blue\n", ["line 1: unknown column 'colour'"], id="unknown column"),

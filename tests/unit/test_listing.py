@@ -15,6 +15,7 @@ from PIL import Image
 from torchlht.cli import main
 from torchlht.commands.several import several_summary
 from torchlht.data.doubts import doubts
+from torchlht.data.inputs import expand
 from torchlht.data.listing import Label, Listed, Listing, label_matrix
 from torchlht.data.options import TreeArgs
 from torchlht.data.pictures import FilePicture
@@ -313,6 +314,23 @@ def test_where_a_tree_is_needed_several_labels_are_refused(tmp_path: Path) -> No
 def test_a_label_beside_a_deeper_one_is_counted(tmp_path: Path) -> None:
     data = read_several(table(tmp_path, "b.jpg,Laridae,Herring Gull|", "c.jpg,Laridae,Ivory Gull"))
     assert "2.3 labels per picture, down to family 1 · species 6; below 1 of them" in several_summary(data)
+
+
+def test_what_to_predict_is_listed_whatever_the_labels_say(tmp_path: Path) -> None:
+    for name in "abc":
+        drawn(tmp_path / f"{name}.png", 1)
+    rows = [
+        "a.png,Laridae,hooked,0.5",
+        "b.png,Alcidae,hooked,0.7",
+        "c.png,Laridae|Alcidae,straight|hooked,0.1",
+        "a.png,Alcidae,straight,0.2",
+    ]
+    for header, cells in (("path,family,bill,weight", rows), ("path", [row.partition(",")[0] for row in rows])):
+        (tmp_path / "birds.csv").write_text("\n".join([header, *cells]) + "\n")
+        found = expand([str(tmp_path / "birds.csv")], want_images=True)
+        assert [Path(str(picture)).name for picture in found] == ["a.png", "b.png", "c.png"]
+    (tmp_path / "birds.csv").write_text("path,split\na.png,train\nb.png,test\n")
+    assert [Path(str(picture)).name for picture in expand([str(tmp_path / "birds.csv")], want_images=True)] == ["b.png"]
 
 
 def test_a_bar_in_a_table_of_another_kind_is_no_list(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from test_graph import BATS, graphs, naive_ancestors
 
 import torchlht
 from torchlht.answer.model import Model
-from torchlht.answer.several import GraphModel, choose
+from torchlht.answer.several import GraphModel, Labels, choose
 from torchlht.cli import main
+from torchlht.commands.several import rows_of
 from torchlht.data.arff import Arff, read_arff
 from torchlht.errors import ConfigError, DataError, RunError
 from torchlht.heads.graphs.network import GraphNetwork
@@ -351,8 +352,22 @@ def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> Non
     assert torchlht.export(run, tmp_path / "a.onnx").difference < 1e-5
     with pytest.raises(ConfigError, match="rule is for one label at each level"):
         torchlht.evaluate(run, rule="crm")
+    (one,) = torchlht.load(run).predict(np.zeros((1, 4), np.float32), confidence=0.01)
+    assert set(one.probabilities) == {"a", "b", "c", "deep"}
+    assert one.promise == "confidence 0.01"
+    with pytest.raises(DataError, match="names has 2 names for 1 samples"):
+        torchlht.load(run).predict(np.zeros((1, 4), np.float32), ["a", "b"])
+    with pytest.raises(ConfigError, match="it must be a probability from 0 to 1"):
+        run.predict(np.zeros((1, 4), np.float32), confidence=1.5)
+    with pytest.raises(ConfigError, match="pass one of them"):
+        run.predict(np.zeros((1, 4), np.float32), confidence=0.01, risk=0.1)
     with pytest.raises(ConfigError, match="needs classes with one parent each"):
         torchlht.export(run, tmp_path / "a.pt2", to="torch")
+
+
+def test_rows_of_csv_have_as_many_cells_with_an_answer_as_without() -> None:
+    answers = [Labels("a", {"gull": 0.9}, ("gull",), {"gull": "species"}), Labels("b", {}, ())]
+    assert list(rows_of(answers, blanks=4)) == [("a", "gull", "species", 0.9, True), ("b", "", "", "", "")]
 
 
 def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,6 +204,8 @@ def sure(confidence: float | None, risk: float | None, calibration: GraphCalibra
     if confidence is not None and risk is not None:
         raise ConfigError("`confidence` and `risk` both set a threshold: pass one of them")
     if confidence is not None:
+        if not 0 <= confidence <= 1:
+            raise ConfigError(f"`confidence` is {confidence:g}: it must be a probability from 0 to 1")
         return Sure(confidence, f"confidence {confidence:g}")
     if risk is None:
         return Sure()

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torchlht.answer.asking import over
 from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.facets import GraphCalibration, Sure, closed, likeliest, sure_classes
+from torchlht.answer.facets import sure as threshold
 from torchlht.answer.finding import GRAPH, check_run
 from torchlht.answer.model import Inputs, Model, Unfilled, as_samples
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config
@@ -134,8 +135,11 @@ class Answering:
         self,
         inputs: Inputs,
         names: Sequence[str] | None = None,
-        sure: Sure = USUAL,
+        sure: Sure | None = None,
         *,
+        confidence: float | None = None,
+        risk: float | None = None,
+        strict: bool = False,
         unreadable: list[Problem] | None = None,
     ) -> list[Labels]:
         """The classes of each sample that reach the threshold of their level, and whose parents do; or that are sure enough.
@@ -144,18 +148,25 @@ class Answering:
             inputs: one picture (path or PIL) or several, folders, patterns, tables; for a model on features, an (N, d) array,
                 NaN where a value is missing, or .npz files with an array `x`.
             names: what to call the samples in the answers.
-            sure: the threshold, if it is not that of each level: see `answer.facets.sure`.
+            sure: a threshold that is already known.
+            confidence: answer with the classes whose probability reaches this; by default with those that reach the
+                threshold of their level, or with the most probable leaf.
+            risk: answer with classes that are so sure that at most this share of answers is wrong.
+            strict: for `risk`, count validation answers that no label can check as wrong.
             unreadable: a list that takes unreadable pictures, which are then left out of the answers.
 
         Raises:
             DataError: when inputs are of the wrong kind, or a picture cannot be read and `unreadable` is not given.
+            ConfigError: when a risk cannot be promised, or both are asked for.
         """
+        sure = sure or threshold(confidence, risk, self.calibration, strict=strict)
         if isinstance(inputs, np.ndarray) and self.preprocess is None:
-            return self.answered(self.probabilities(inputs), names or [f"row {i}" for i in range(len(inputs))], sure)
+            rows = [f"row {i}" for i in range(len(inputs))]
+            return self.answered(self.probabilities(inputs), called(names, rows), sure)
         own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable)
         positions, scores = self.look_at(data) if len(data) else ([], np.empty((0, len(self.graph)), dtype=np.float32))
-        called = names or own
-        return self.answered(scores, [called[i] for i in positions], sure)
+        given = called(names, own)
+        return self.answered(scores, [given[i] for i in positions], sure)
 
     def answered(self, raw: NDArray[np.float32], names: Sequence[str], sure: Sure = USUAL) -> list[Labels]:
         """Answers from (N, nodes) probabilities that are not calibrated yet."""
@@ -179,6 +190,13 @@ class Answering:
             leaves = self.first_leaves(own) if self.exclusive else {}
             found.append(Labels(source, probabilities, answer, levels, leaves, sure.promise))
         return found
+
+
+def called(names: Sequence[str] | None, own: Sequence[str]) -> Sequence[str]:
+    """The names that samples are given, or their own. Raises DataError if there are more or fewer."""
+    if names is not None and len(names) != len(own):
+        raise DataError(f"`names` has {len(names)} names for {len(own)} samples")
+    return own if names is None else names
 
 
 class GraphModel(Answering, nn.Module):

@@ -37,8 +37,8 @@ def predict_several(args: PredictArgs) -> None:
     if args.format == "json":
         print(console.json_text([as_dict(one) for one in found]))
     elif args.format == "csv":
-        levels = ("level",) if model.levels else ()
-        rows = [("file", "class", *levels, "probability", "deepest"), *rows_of(found)]
+        header = ("file", "class", *(("level",) if model.levels else ()), "probability", "deepest")
+        rows = [header, *rows_of(found, blanks=len(header) - 1)]
         print(csv_text([console.readable(str(cell)) for cell in row] for row in rows), end="")
     else:
         print_several(found)
@@ -100,11 +100,11 @@ def as_dict(one: Labels) -> dict[str, Any]:
     return found | {name: value for name, value in more.items() if value}
 
 
-def rows_of(found: Sequence[Labels]) -> Iterator[tuple[Any, ...]]:
+def rows_of(found: Sequence[Labels], blanks: int) -> Iterator[tuple[Any, ...]]:
     """One row per sample and class, with its level if levels have names; one with blanks where no class is sure enough."""
     for one in found:
         if not one.probabilities:
-            yield one.source, *[""] * (4 if one.levels else 3)
+            yield one.source, *[""] * blanks
         for name, probability in one.probabilities.items():
             level = (one.levels[name],) if one.levels else ()
             yield one.source, name, *level, probability, name in one.deepest

@@ -25,7 +25,7 @@ from torchlht.data.samples import Mask, choose_some, is_plain_folder
 from torchlht.data.several import Asked, Floats, Several, is_several, read_several
 from torchlht.data.sources.embeddings import features_in, names_in, read_arrays
 from torchlht.data.sources.folder import known_part, parts_of, walk
-from torchlht.data.sources.table import path_column, splits_of, stable_keys
+from torchlht.data.sources.table import files_in, path_column, splits_of, stable_keys
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.graph import Graph, Labels
 from torchlht.hierarchy.linked import has_several_parents
@@ -187,10 +187,7 @@ def _table_rows(path: Path, graph: Graph, levels: Sequence[str] | None, blank: S
         wanted = [i for i in wanted if i != files_at and known & {cells[i] for _, cells in table.rows}]
     if not wanted:
         raise DataError(f"{path}: no column holds classes of the graph (columns: {', '.join(table.columns)})")
-    places = [f"{path} line {line}" for line, _ in table.rows]
-    files = [cells[files_at] for _, cells in table.rows]
-    if missing := [place for place, file in zip(places, files, strict=True) if not file]:
-        raise DataError(f"{missing[0]}: {table.columns[files_at]} is empty; every row must name its picture")
+    places, files = [f"{path} line {line}" for line, _ in table.rows], files_in(table, path)
     names = [tuple(cells[i] for i in wanted if cells[i].casefold() not in blank) for _, cells in table.rows]
     images = tuple(picture_at(path.parent / file) for file in files)
     return Rows(stable_keys(files), places, names, splits_of(table, places), images=images)

@@ -14,6 +14,7 @@ from torchlht.data.pictures import Picture, as_place, as_url, is_image, picture_
 from torchlht.data.samples import read_data, source_of
 from torchlht.data.several import is_several, read_several
 from torchlht.data.sources.embeddings import read_features
+from torchlht.data.sources.table import listed
 from torchlht.errors import DataError
 
 
@@ -64,9 +65,13 @@ def is_dataset(name: str, path: Path) -> bool:
 
 def test_pictures(name: str) -> list[Picture]:
     """The test pictures of a dataset, or all of them when it has no test part."""
-    samples = read_several(name) if is_several(name) else read_data(name, bars=True)
-    chosen = samples.index("test") if (samples.split == "test").any() else range(len(samples))
-    return [samples.images[i] for i in chosen] if samples.images else []
+    source = source_of(as_place(name))
+    if source is not None and source.name == "table" and not is_known(name):
+        images, split = listed(as_place(name))
+    else:
+        samples = read_several(name) if is_several(name) else read_data(name)
+        images, split = list(samples.images or ()), samples.split.tolist()
+    return [image for image, part in zip(images, split, strict=False) if part == "test" or "test" not in split]
 
 
 def feature_rows(file: Picture | Path | str) -> NDArray[np.float32]:

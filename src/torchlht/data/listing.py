@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchlht.data.pictures import FilePicture, Picture, as_url, images_in, picture_at
+from torchlht.data.pictures import FilePicture, Picture, images_in, picture_at
 from torchlht.data.samples import tree_of
 from torchlht.data.sources.folder import known_part, parts_of, tree_of_folders, walk
-from torchlht.data.sources.table import PATH_COLUMNS, path_column, refuse_doubtful, splits_of, stable_keys
+from torchlht.data.sources.table import PATH_COLUMNS, files_in, path_column, refuse_doubtful, splits_of, stable_keys
 from torchlht.doors import open_file
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.graph import Graph, Labels
@@ -123,12 +123,7 @@ def list_table(path: Path, given: bool, levels: Sequence[str] | None, unknown: S
         plain = [name for name, c in columns.items() if not any(BAR in cells[c] for _, cells in table.rows)]
         refuse_doubtful(table, path, plain)
     where = [f"{path} line {line}" for line, _ in table.rows]
-    files = [cells[table.columns.index(path_column(table, path))] for _, cells in table.rows]
-    for place, file in zip(where, files, strict=True):
-        if not file:
-            raise DataError(f"{place}: {path_column(table, path)} is empty; every row must name its picture")
-        if as_url(file):
-            raise DataError(f"{place}: {file} is an address; a table names files on this computer: download it")
+    files = files_in(table, path)
     rows = zip(stable_keys(files), files, splits_of(table, where), table.rows, where, strict=True)
     found = [
         Listed(key, picture_at(path.parent / file), split, _labels_of(place, line, columns, cells, unknown))

@@ -278,6 +278,11 @@ class Graph:
             found[i, self.above[leaf]] = True
         return found
 
+    @functools.cached_property
+    def leaf_counts(self) -> Ints:
+        """For each node, how many leaves lie below it, or are it."""
+        return np.bincount(np.concatenate([self.above[leaf] for leaf in self.leaves]), minlength=len(self))
+
     @property
     def ranks(self) -> Ints | None:
         """Heights so that every edge joins adjacent ones, from 0 in each connected part; None if there are none."""

@@ -35,7 +35,9 @@ from torchlht.hierarchy.reading import (
     nested_rows,
     no_tree,
     read_table,
+    shortened,
     to_depth,
+    unknown_columns,
 )
 
 GRAPH_FORMAT = "torchlht-graph-1"
@@ -190,6 +192,7 @@ def _from_table(file: Path) -> list[Edge]:
     if child and "parent" in table.columns:
         name_at, parent_at = table.columns.index(child), table.columns.index("parent")
         edges = [Edge(f"line {line}", cells[name_at], cells[parent_at]) for line, cells in table.rows]
+        faults += unknown_columns(table, child)
         faults += [Fault(edge.where, f"{child} is empty") for edge in edges if not edge.name]
     else:
         edges = [edge for line, cells in table.rows for edge in _steps(Row(f"line {line}", tuple(c or None for c in cells)))]
@@ -302,11 +305,11 @@ def circle(above: dict[str, dict[str, str]]) -> Fault | None:
     except CycleError as error:
         round_: list[str] = list(error.args[1])  # each is a parent of the next
         told = [above[child][parent] for parent, child in pairwise(round_) if above[child].get(parent)]
-        places = f" ({', '.join(told)})" if told else ""
+        places = f" ({', '.join(shortened(told))})" if told else ""
         if len(round_) == 2:
             return Fault("", f"{round_[0]!r} is its own parent{places}; remove that edge")
         kin = "grandparent" if len(round_) == 3 else "ancestor"
-        return Fault("", f"{round_[0]!r} is its own {kin}: {' › '.join(round_)}{places}; remove one of these edges")
+        return Fault("", f"{round_[0]!r} is its own {kin}: {' › '.join(shortened(round_))}{places}; remove one of these edges")
     return None
 
 

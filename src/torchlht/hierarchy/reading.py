@@ -193,12 +193,15 @@ def _above(names: Sequence[str | None]) -> list[tuple[int, str | None]]:
     return list(known[:-1])
 
 
+def unknown_columns(table: Table, child: str) -> list[Fault]:
+    """Columns that a table of names and parents does not have: ids, perhaps, that parents are told by."""
+    known = (child, "parent", "level")
+    return [Fault("line 1", f"unknown column {name!r}") for name in table.columns if name and name not in known]
+
+
 def _edge_rows(table: Table, child: str, levels: Sequence[str] | None) -> tuple[list[Row], Sequence[str] | None, list[Fault]]:
     """One row per class of any level, naming its parent (blank at the top), and optionally its level."""
-    known = {child, "parent", "level"}
-    faults = table.faults + [
-        Fault("line 1", f"unknown column {name!r}") for name in table.columns if name and name not in known
-    ]
+    faults = table.faults + unknown_columns(table, child)
     column = {name: i for i, name in enumerate(table.columns)}
     parents: dict[str, str] = {}
     lines: dict[str, int] = {}
@@ -210,6 +213,9 @@ def _edge_rows(table: Table, child: str, levels: Sequence[str] | None) -> tuple[
             faults.append(Fault(f"line {line}", f"{child} is empty"))
         elif parents.get(name) == parent:
             faults.append(Fault(f"line {line}", f"{name!r} appears twice (also line {lines[name]})"))
+        elif name in parents and not (parents[name] and parent):
+            own = parents[name] or parent
+            faults.append(Fault(f"line {line}", f"{name!r} is under {own!r} and at the top (also line {lines[name]})"))
         elif name in parents:
             both = f"{parents[name]!r} and {parent!r} (also line {lines[name]})"
             doubled.setdefault(name, Fault(f"line {line}", f"{name!r} has two parents, {both}"))
@@ -246,10 +252,14 @@ def _cycles(parents: dict[str, str], lines: dict[str, int]) -> list[Fault]:
             first = min(ring, key=lines.__getitem__)
             turn = ring.index(first)
             turned = [*ring[turn:], *ring[:turn], first]
-            shown = " → ".join(turned if len(turned) <= 9 else [*turned[:4], "…", *turned[-4:]])
-            faults.append(Fault(f"line {lines[first]}", f"cycle: {shown}"))
+            faults.append(Fault(f"line {lines[first]}", f"cycle: {' → '.join(shortened(turned))}"))
         done.update(path)
     return faults
+
+
+def shortened(names: Sequence[str]) -> Sequence[str]:
+    """A list that may be long, without its middle."""
+    return names if len(names) <= 9 else [*names[:4], "…", *names[-4:]]
 
 
 def _paths_from_edges(

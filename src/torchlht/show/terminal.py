@@ -66,22 +66,27 @@ def draw_tree(tree: Hierarchy, title: str, depth: int | None = None) -> Tree:
 
 
 def draw_graph(graph: Graph, title: str, depth: int | None = None) -> Tree:
-    """A graph with the number of leaves under each class. One with several parents is under each; what is below it, once."""
+    """A graph with leaves under each class counted, as deep as a tree may be. What is below several parents is there once."""
+    from torchlht.hierarchy.reading import LEVELS
+
     root = Tree(Text.assemble((title, "bold"), f"  {graph.describe()}"))
-    leaves = graph.leaves_below.sum(0)
+    leaves = graph.leaf_counts
     done: set[int] = set()
 
     def grow(node: Tree, own: int, left: int) -> None:
-        children, again = graph.children[own], own in done and bool(graph.children[own])
+        children = graph.children[own]
+        again = bool(children) and (own in done or (left == 1 and depth is None))
         others = f"  one of {len(graph.parents[own])} places" if len(graph.parents[own]) > 1 else ""
         count = f"  {leaves[own]}" if children else ""
         branch = node.add(Text.assemble(graph.names[own], (count + others + ("  …" if again else ""), "dim")))
+        if left == 1 or again:
+            return
         done.add(own)
-        for child in children if left > 1 and not again else ():
+        for child in children:
             grow(branch, child, left - 1)
 
     for top in graph.tops.tolist():
-        grow(root, top, depth or len(graph))
+        grow(root, top, min(depth or LEVELS, LEVELS))
     return root
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torchlht.data.pictures import as_url, picture_at
+from torchlht.data.pictures import Picture, as_url, picture_at
 from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.paths import Row
@@ -48,12 +48,7 @@ def read_table_data(
     ]
     tree = hierarchy or tree_of(rows, names, path)
 
-    where = [f"{path} {row.where}" for row in rows]
-    files = [cells[table.columns.index(of_paths)] for _, cells in table.rows]
-    if missing := [place for place, file in zip(where, files, strict=True) if not file]:
-        raise DataError(f"{missing[0]}: {of_paths} is empty; every row must name its picture")
-    if asked := [f"{place}: {file}" for place, file in zip(where, files, strict=True) if as_url(file)]:
-        raise DataError(f"{asked[0]} is an address; a table names files on this computer: download it, or pack shards there")
+    where, files = [f"{path} {row.where}" for row in rows], files_in(table, path)
     labels = np.array([label_of(tree, names, row.names, place) for row, place in zip(rows, where, strict=True)])
     return Samples(
         path.stem,
@@ -63,6 +58,29 @@ def read_table_data(
         np.array(splits_of(table, where)),
         images=tuple(picture_at(path.parent / file) for file in files),
     )
+
+
+def files_in(table: Table, path: Path) -> list[str]:
+    """The file that each row names. Raises DataError for a row that names none, or an address."""
+    of_paths = path_column(table, path)
+    files = [cells[table.columns.index(of_paths)] for _, cells in table.rows]
+    for (line, _), file in zip(table.rows, files, strict=True):
+        if not file:
+            raise DataError(f"{path} line {line}: {of_paths} is empty; every row must name its picture")
+        if as_url(file):
+            instead = "a table names files on this computer: download it, or pack shards there"
+            raise DataError(f"{path} line {line}: {file} is an address; {instead}")
+    return files
+
+
+def listed(path: Path) -> tuple[list[Picture], list[str]]:
+    """The pictures of a table, each once, and the part that each belongs to. Labels do not matter."""
+    table = read_table(path)
+    if table.faults:
+        raise HierarchyError(str(path), table.faults)
+    splits = splits_of(table, [f"{path} line {line}" for line, _ in table.rows])
+    parts = dict(zip(files_in(table, path), splits, strict=True))
+    return [picture_at(path.parent / file) for file in parts], list(parts.values())
 
 
 def stable_keys(files: Sequence[str]) -> tuple[str, ...]:
