@@ -21,7 +21,7 @@ from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.reading import Row, Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
 
-PATH_COLUMNS = ("path", "file", "filename", "image")
+PATH_COLUMNS = ("path", "file", "filename", "file_name", "image")  # the fourth is in metadata.csv of Hugging Face
 MANY = 10
 """So many values, all different, are no classes."""
 FRACTION = re.compile(r"[+-]?\d+[.]\d+([eE][+-]?\d+)?")
