@@ -141,6 +141,14 @@ def _parts(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
+def _bound(signature: inspect.Signature, values: tuple[Any, ...], named: dict[str, Any]) -> inspect.BoundArguments | None:
+    """What a call passes for each parameter; None if it does not fit."""
+    try:
+        return signature.bind(*values, **named)
+    except TypeError:
+        return None
+
+
 def entrance(function: Callable[P, T]) -> Callable[P, T]:
     """Decorator: what a public function is called with is checked against its type hints.
 
@@ -150,9 +158,8 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*values: P.args, **named: P.kwargs) -> T:
-        try:
-            bound = signature.bind(*values, **named)
-        except TypeError:
+        bound = _bound(signature, values, named)
+        if bound is None:
             return function(*values, **named)  # Python says what is wrong with the call, with the function's name
         for name, value in bound.arguments.items():
             if name in hints():

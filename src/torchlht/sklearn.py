@@ -35,7 +35,7 @@ from torchlht.data.doubts import refuse_placeholders
 from torchlht.data.samples import Ints, deepest_known
 from torchlht.doors import Threads, fitting
 from torchlht.doors import fit as door
-from torchlht.errors import ConfigError, DataError, HierarchyError, MissingExtraError, RunError
+from torchlht.errors import ConfigError, DataError, HierarchyError, LHTError, MissingExtraError, RunError
 from torchlht.heads.method import Estimator, find_method
 from torchlht.heads.prediction import Prediction
 from torchlht.hierarchy.branches import branches
@@ -315,7 +315,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         try:
             import pandas as pd
         except ImportError:
-            raise MissingExtraError("proba_frame", extra="dev") from None
+            raise LHTError("proba_frame() needs pandas: pip install pandas; predict_proba() gives the same as arrays") from None
         found = self.predict_proba(X)
         levels = found if isinstance(found, list) else [found]
         columns = [(level, name) for level, names in zip(self.levels_, self._each_level(), strict=True) for name in names]

@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file
 
 import torchlht
-from torchlht.answer.card import LISTED, card, enumerated, options
+from torchlht.answer.card import LISTED, again, card, enumerated, options
 from torchlht.hierarchy.graph import Graph
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -38,6 +38,11 @@ def test_its_lines_train_the_same_run_again(embeddings: Path, tmp_path: Path, mo
     again = torchlht.train(config="again.yaml", out=tmp_path / "again")
     first, second = (load_file(one.path / "model.safetensors") for one in (run, again))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_model_of_data_in_memory_promises_no_second_run() -> None:
+    assert again({"data": "birds", "seed": 1}).startswith("With these lines in a file")
+    assert again({"data": "", "seed": 1}).startswith("Its data was in memory. The options were:\n\n```yaml\nseed: 1\n")
 
 
 def test_options_are_yaml_and_name_no_place(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_pictures_are_found_beside_the_table_and_by_absolute_path(home: Path, tm
     assert samples.keys[0] == "images/a.jpg"
 
 
-@pytest.mark.parametrize("column", ["path", "file", "filename", "image"])
+@pytest.mark.parametrize("column", ["path", "file", "filename", "file_name", "image"])
 def test_the_column_of_paths_has_several_names_and_any_place(home: Path, column: str) -> None:
     samples = read_data(table(home, f"species\t{column}\nx\ta.jpg\ny\tb.jpg\n", "birds.tsv"))
     assert samples.keys == ("a.jpg", "b.jpg")

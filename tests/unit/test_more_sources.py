@@ -175,6 +175,21 @@ WRONG_COCO: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("names", "splits"), [(("train", "val"), {"train", "val"}), (("instances_default",), {"train"}), (("labels",), {"train"})]
+)
+def test_files_in_annotations_may_be_called_otherwise(tmp_path: Path, names: tuple[str, ...], splits: set[str]) -> None:
+    file = coco(tmp_path, CATEGORIES, [[0], [1]])
+    (tmp_path / "annotations").mkdir()
+    for name in names:
+        shutil.copy(file, tmp_path / "annotations" / f"{name}.json")
+    file.unlink()
+    (tmp_path / "annotations" / "notes.json").write_text("{}")
+    samples = read_data(tmp_path)
+    assert set(samples.split) == splits
+    assert samples.hierarchy.classes == (("a", "b"),)
+
+
 @pytest.mark.parametrize("wrong", WRONG_COCO)
 def test_what_no_coco_file_says_is_refused(tmp_path: Path, wrong: str) -> None:
     change, sentence = WRONG_COCO[wrong]

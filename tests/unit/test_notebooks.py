@@ -7,9 +7,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from torchlht import Hierarchy
+from torchlht import Graph, Hierarchy
+from torchlht.answer.exported.write import Written
 from torchlht.answer.named import Candidate, LevelAnswer, Named
+from torchlht.answer.several import Labels
 from torchlht.answer.table import Answers
+from torchlht.hierarchy.branches import MOST
 from torchlht.lab.comparison.results import Comparison
 
 
@@ -45,3 +48,33 @@ def test_a_comparison_is_its_table_of_accuracies() -> None:
     found = Comparison(["lht"], [0.9], ["species"], [0, 1], values)
     assert "<td>90%</td><td>lht</td><td>45.0 ± 7.1</td>" in found._repr_html_()
     assert repr(found) == "Comparison(lht; 90% masked; 2 seeds)"
+
+
+def test_a_graph_folds_and_shows_a_class_under_each_of_its_parents() -> None:
+    shown = Graph.from_edges([("a", "x & y"), ("b", "x & y"), ("b", "z")])._repr_html_()
+    assert shown.count("<li>x &amp; y</li>") == 2
+    assert "<summary>a (1)</summary>" in shown
+    assert "<summary>b (2)</summary>" in shown
+
+
+def test_a_graph_of_very_many_ways_or_of_great_depth_is_cut() -> None:
+    ladder = [(f"{side}{i}", f"{other}{i + 1}") for i in range(30) for side in "ab" for other in "ab"]  # 2^30 ways down
+    assert Graph.from_edges(ladder)._repr_html_().count("<li>") < 2 * MOST
+    chain = Graph.from_edges([(str(i), str(i + 1)) for i in range(2000)])
+    assert "<li>…</li>" in chain._repr_html_()
+
+
+def test_a_set_of_classes_has_its_picture_and_bars_and_a_short_repr(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 20), "red").save(tmp_path / "pond.png")
+    levels = {"Gulls": "order", "<i>": "species"}
+    found = Labels(str(tmp_path / "pond.png"), {"Gulls": 0.8, "<i>": 0.5}, ("<i>",), levels)
+    shown = found._repr_html_()
+    assert 'src="data:image/jpeg;base64,' in shown
+    assert "<b>&lt;i&gt;</b>" in shown
+    assert re.search(r"order</td>.*Gulls</td>.*width:4\.00em\"></span>80%", shown)
+    assert repr(found) == f"Labels({str(tmp_path / 'pond.png')!r}: <i> (species, 50%))"
+    assert "none is sure enough" in Labels("row 0", {}, ())._repr_html_()
+
+
+def test_what_was_exported_is_one_line() -> None:
+    assert repr(Written(Path("birds.onnx"), {"much": ["of", "it"]}, 3e-7)) == "Written('birds.onnx', difference 3e-07)"

@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 import torchlht
 from conftest import LEVELS, PATHS
 from torchlht.cli import main
-from torchlht.errors import ConfigError, RunError
+from torchlht.errors import ConfigError, LHTError, RunError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.sklearn import HierarchicalClassifier
 
@@ -133,6 +134,12 @@ def test_partial_labels_train_every_level_and_blanks_are_no_class() -> None:
 @pytest.mark.parametrize("semi", ["propagate", "posterior", "both"])
 def test_semi_trains(semi: str) -> None:
     assert HierarchicalClassifier(**QUICK, semi=semi).fit(X, partly(0.8)).score(X_NEW, Y) > 0.8
+
+
+def test_without_pandas_a_frame_says_what_to_install(fitted: HierarchicalClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(LHTError, match=r"proba_frame\(\) needs pandas: pip install pandas"):
+        fitted.proba_frame(X_NEW)
 
 
 def test_a_frame_names_levels_and_features() -> None:

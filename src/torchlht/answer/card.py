@@ -37,17 +37,13 @@ def card(run: Path, name: str, use: str | None = None, *, trained: Path | None =
     config, origin = read_config(run), trained or run
     metrics = read_metrics(origin) if (origin / "metrics.json").is_file() else {}
     classes = Graph.read(run / GRAPH) if (run / GRAPH).is_file() else Hierarchy.read(run / TREE)
-    given = options(read_config(origin).get("train") or {})
-    again = (
-        f"With these lines in a file, and the data at hand, `lht train --config FILE` trains it again:\n\n```yaml\n{given}```"
-    )
     parts = [
         f"# {name}",
         about(config, several=isinstance(classes, Graph) and not config["model"]["options"].get("exclusive")),
         use or "```python\n" + usage(name, takes_pictures(config)) + "\n```",
         f"## Classes\n\n{classes.describe()}\n\n{listed(classes)}",
         f"## Measured on test samples\n\n{figures(metrics)}",
-        f"## Trained with\n\n{samples_of(origin)}{again if given else 'Not recorded here.'}",
+        f"## Trained with\n\n{samples_of(origin)}{again(read_config(origin).get('train') or {})}",
         f"## Limits\n\n{limits(run)}",
     ]
     kind = "image-classification" if takes_pictures(config) else "tabular-classification"
@@ -144,11 +140,20 @@ def limits(run: Path) -> str:
     return f"It knows these classes and no others.{unlike} Probabilities are {calibrated}. {figures}"
 
 
+def again(given: dict[str, Any]) -> str:
+    """How to train it again; where its data was only in memory, what it was trained with."""
+    if not given:
+        return "Not recorded here."
+    named = "With these lines in a file, and the data at hand, `lht train --config FILE` trains it again"
+    told = named if given.get("data") else "Its data was in memory. The options were"
+    return f"{told}:\n\n```yaml\n{options(given)}```"
+
+
 def options(given: dict[str, Any]) -> str:
     """What was chosen, as lines of YAML, without paths: data is named, not located."""
     chosen = {name: value for name, value in given.items() if name not in LEFT_OUT and value not in (None, [], "")}
     chosen |= {name: ",".join(map(last_part, str(chosen[name]).split(","))) for name in PLACES if name in chosen}
-    return yaml_text(chosen) if chosen else ""
+    return yaml_text(chosen)
 
 
 def last_part(place: str) -> str:

@@ -1,4 +1,4 @@
-"""Answers in notebooks: the picture, and a bar per level."""
+"""Answers in notebooks: the picture, and a bar per level or class."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torchlht.data.pictures import is_image, open_image
 
 if TYPE_CHECKING:
     from torchlht.answer.named import Candidate, Named
+    from torchlht.answer.several import Labels
 
 SIDE = 160  # of a picture, in pixels
 BAR = "display:inline-block;height:0.7em;vertical-align:baseline;background:#2a6f97;margin-right:0.4em"
@@ -26,8 +27,25 @@ def answer_html(named: Named) -> str:
         for level in named.levels
     )
     unlike = f"<div>{escape(named.unlike)}</div>" if named.unlike else ""
-    table = f"<div><div>{escape(named.source)}</div><table>{rows}</table>{unlike}</div>"
-    return f'<div style="display:flex;gap:1em;align-items:flex-start">{thumbnail(named.source)}{table}</div>'
+    return beside(named.source, f"<table>{rows}</table>{unlike}")
+
+
+def labels_html(labels: Labels) -> str:
+    """A set of classes: what it was asked about, and each class with a bar; those of the answer are bold."""
+    rows = "".join(
+        f'<tr><td style="text-align:left">{escape(labels.levels.get(name, ""))}</td>'
+        f'<td style="text-align:left">{f"<b>{escape(name)}</b>" if name in labels.deepest else escape(name)}</td>'
+        f'<td style="text-align:left;min-width:9em">{bar(probability)}</td></tr>'
+        for name, probability in labels.probabilities.items()
+    )
+    table = f"<table>{rows}</table>" if rows else f"<div>{escape(str(labels))}</div>"
+    return beside(labels.source, table)
+
+
+def beside(source: str, shown: str) -> str:
+    """What is said about a sample, beside its picture."""
+    said = f"<div><div>{escape(source)}</div>{shown}</div>"
+    return f'<div style="display:flex;gap:1em;align-items:flex-start">{thumbnail(source)}{said}</div>'
 
 
 def bar(probability: float) -> str:

@@ -20,6 +20,7 @@ from torchlht.answer.backbones import Backbone, create_backbone
 from torchlht.answer.facets import GraphCalibration, Sure, closed, likeliest, sure_classes
 from torchlht.answer.facets import sure as threshold
 from torchlht.answer.finding import GRAPH, check_run
+from torchlht.answer.html import labels_html
 from torchlht.answer.model import Inputs, Model, Unfilled, as_samples
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config
 from torchlht.data.batches import SampleSet
@@ -38,7 +39,7 @@ BATCH = 256
 USUAL = Sure()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Labels:
     """The classes of one sample.
 
@@ -61,6 +62,13 @@ class Labels:
     def __str__(self) -> str:
         """The answer in words: `Herring Gull (species, 83%) · Alcidae (family, 95%)`."""
         return " · ".join(map(self._in_words, self.deepest)) or "none is sure enough"
+
+    def __repr__(self) -> str:
+        return f"Labels({self.source!r}: {self})"
+
+    def _repr_html_(self) -> str:
+        """The picture and a bar per class, for notebooks."""
+        return labels_html(self)
 
     def _in_words(self, name: str) -> str:
         share = f"{self.probabilities[name]:.0%}"
@@ -291,6 +299,12 @@ class GraphModel(Answering, nn.Module):
         if self.smoother is None:
             return self.network.log_probs(self.network(x))
         return self.look(x).clamp(min=torch.finfo(torch.float32).tiny).log()
+
+    def __repr__(self) -> str:
+        """One line; `torch.nn.Module.__repr__(model)` lists the layers."""
+        takes = f"pictures by {self.backbone.name}" if self.preprocess else f"features of width {self.in_features}"
+        calibrated = "calibrated" if self.calibration else "not calibrated"
+        return f"GraphModel({self.network.args.method} on {takes}: {self.graph.describe()}; {calibrated})"
 
     # ---- its directory ---------------------------------------------------------------------------------------------
 

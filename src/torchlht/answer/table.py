@@ -11,6 +11,7 @@ from torchlht.answer.named import Named
 from torchlht.errors import LHTError
 
 SHOWN = 10  # rows that a repr shows
+HEAD, LEFT = (f'<{tag} style="text-align:left">' for tag in ("th", "td"))  # Jupyter has numbers in mind
 
 
 class Answers(list[Named]):
@@ -72,11 +73,11 @@ class Answers(list[Named]):
 
     def _repr_html_(self) -> str:
         """A table for notebooks."""
-        head = "".join(f"<th>{escape(level.level)}</th>" for level in self[0].levels) if self else ""
+        head = "".join(f"{HEAD}{escape(level.level)}</th>" for level in self[0].levels) if self else ""
         cells = (
-            "".join(f"<td>{escape(level.text)}<br>{bar(level.probability)}</td>" for level in named.levels)
+            "".join(f"{LEFT}{escape(level.text)}<br>{bar(level.probability)}</td>" for level in named.levels)
             for named in self[:SHOWN]
         )
-        body = "".join(f"<tr><td>{escape(named.source)}</td>{row}</tr>" for named, row in zip(self, cells, strict=False))
+        body = "".join(f"<tr>{LEFT}{escape(named.source)}</td>{row}</tr>" for named, row in zip(self, cells, strict=False))
         rest = f"<p>… and {len(self) - SHOWN:,} more</p>" if len(self) > SHOWN else ""
-        return f"<table><tr><th>file</th>{head}</tr>{body}</table>{rest}"
+        return f"<table><tr>{HEAD}file</th>{head}</tr>{body}</table>{rest}"

@@ -400,6 +400,12 @@ class Graph:
     def __repr__(self) -> str:
         return f"Graph({self.describe()})"
 
+    def _repr_html_(self) -> str:
+        """Nested lists that open on a click, for notebooks."""
+        from torchlht.hierarchy.branches import graph_branches
+
+        return graph_branches(self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and (self.names, self.parents) == (other.names, other.parents)
 

@@ -70,6 +70,9 @@ class Page(NamedTuple):
     change: Change
     runtime: tuple[str, str]
 
+    def __repr__(self) -> str:
+        return f"Page({str(self.path)!r}, {self.change})"
+
 
 @entrance
 def export_page(

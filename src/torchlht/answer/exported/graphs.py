@@ -144,6 +144,9 @@ class WrittenGraph(msgspec.Struct):
     model: ExportedGraph
     difference: float
 
+    def __repr__(self) -> str:
+        return f"WrittenGraph({str(self.path)!r}, difference {self.difference:.0e})"
+
 
 class _LogProbs(nn.Module):
     """Prepared pictures, or features, to log-probabilities of every class."""

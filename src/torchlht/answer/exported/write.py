@@ -38,6 +38,9 @@ class Written(NamedTuple):
     metadata: dict[str, Any]
     difference: float
 
+    def __repr__(self) -> str:
+        return f"Written({str(self.path)!r}, difference {self.difference:.0e})"
+
 
 @entrance
 def export(

@@ -104,9 +104,14 @@ def is_coco(place: Path) -> bool:
 
 
 def _in_folder(folder: Path) -> list[tuple[Path, str]]:
-    """The files of a folder by split: train/_annotations.coco.json, or annotations/instances_train2017.json."""
+    """The files of a folder by split: train/_annotations.coco.json, or annotations/instances_train2017.json.
+
+    In `annotations`, files may also be called train.json, and a single one as it likes, such as instances_default.json.
+    """
     by_split = [(folder / name / ROBOFLOW, split) for name, split in SPLIT_NAMES.items()]
-    named = [(file, split_in(file.stem)) for file in sorted((folder / "annotations").glob("instances_*.json"))]
+    inside = sorted((folder / "annotations").glob("*.json"))
+    objects = [file for file in inside if file.name.startswith("instances_")] or [file for file in inside if is_coco(file)]
+    named = [(file, split_in(file.stem) or ("train" if len(objects) == 1 else None)) for file in objects]
     return [(file, split) for file, split in [*by_split, *named] if split and file.is_file()]
 
 

@@ -22,7 +22,7 @@ from torchlht.hierarchy.paths import Row
 from torchlht.hierarchy.reading import Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
 
-PATH_COLUMNS = ("path", "file", "filename", "image")
+PATH_COLUMNS = ("path", "file", "filename", "file_name", "image")  # the fourth is in metadata.csv of Hugging Face
 MANY = 10
 """So many values, all different, are no classes."""
 FRACTION = re.compile(r"[+-]?\d+[.]\d+([eE][+-]?\d+)?")
