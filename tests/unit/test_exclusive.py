@@ -372,6 +372,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     main(["predict", run, data, "--format", "json", "--limit", "3", "--confidence", "0.8"])
     ours = json.loads(capsys.readouterr().out)
     assert set(ours[0]) == {"file", "answer", "probabilities", "leaves", "promise"}
+    assert [one["file"] for one in ours] == [f"birds.npz row {i}" for i in range(3)]
     main(["export", run, "--out", file, "--confidence", "0.8"])
     assert "threshold 0.8 (confidence 0.8)" in capsys.readouterr().out
     main(["predict", file, data, "--format", "json", "--limit", "3"])

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from conftest import LEVELS, PATHS
-from kinds import png, write_archive, write_coco, write_flat, write_inat, write_json
+from kinds import coco_categories, png, write_archive, write_coco, write_flat, write_inat, write_json
 from torchlht.data.cuts import CutPicture
 from torchlht.data.pictures import FilePicture, find_problems, picture_at
 from torchlht.data.samples import Samples, label_by_name, read_data, source_of, split_in
@@ -74,6 +74,18 @@ def test_each_annotation_is_a_sample_where_pictures_hold_several_categories(tmp_
     assert named.hierarchy.levels == LEVELS[::-1]
     alone = read_data(tmp_path / "coco" / "annotations" / "instances_val2017.json")
     assert set(alone.split) == {"train"}
+
+
+def test_samples_of_parts_with_pictures_of_one_name_and_of_one_box_have_names_of_their_own(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "a.png").write_bytes(png(1))
+        boxes = [{"image_id": 1, "category_id": kind, "bbox": [1, 2, 3, 4]} for kind in (0, 1, 0)]
+        content = {"images": [{"id": 1, "file_name": "a.png"}], "categories": coco_categories(), "annotations": boxes}
+        write_json(tmp_path / split / "_annotations.coco.json", content)
+    keys = read_data(tmp_path).keys
+    assert sorted(keys) == sorted(f"{split}/a.png#1,2,3,4{end}" for split in ("train", "val") for end in ("", " (2)", " (3)"))
+    assert read_data(tmp_path / "train" / "_annotations.coco.json").keys[1] == "a.png#1,2,3,4 (2)"
 
 
 def test_a_picture_with_one_category_is_a_sample_whole(tmp_path: Path) -> None:

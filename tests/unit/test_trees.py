@@ -238,6 +238,20 @@ def test_a_tree_is_found_in_data_that_has_none(tmp_path: Path, capsys: pytest.Ca
         assert "names helped" in capsys.readouterr().out or i == 1
     main(["hierarchy", "repair", str(out), str(tmp_path / "0.npz")])
     assert (tmp_path / "found-repaired.json").is_file()
+    stale().write(tmp_path / "stale.json")  # whose classes the numbers of the second file count
+    with pytest.raises(SystemExit):
+        main(["hierarchy", "repair", str(tmp_path / "stale.json"), str(tmp_path / "1.npz")])
+    main(
+        [
+            "hierarchy",
+            "repair",
+            str(tmp_path / "stale.json"),
+            str(tmp_path / "1.npz"),
+            "--hierarchy",
+            str(tmp_path / "stale.json"),
+        ]
+    )
+    assert "2 of them made" in capsys.readouterr().out
 
 
 def test_a_tree_that_is_read_is_never_replaced(

@@ -85,12 +85,12 @@ def predict_file(model: Answering, path: Path, limit: int | None, asked: Sure) -
     if path.suffix.lower() == ".arff":
         from torchlht.data.arff import read_arff
 
-        x = read_arff(path).features[:limit]
+        x, first = read_arff(path).features[:limit], 1
     else:
         from torchlht.data.inputs import feature_rows
 
-        x = feature_rows(path)[:limit]
-    return model.predict(x, [f"{path.name} row {i + 1}" for i in range(len(x))], asked)
+        x, first = feature_rows(path)[:limit], 0  # rows are numbered as in messages about the file
+    return model.predict(x, [f"{path.name} row {first + i}" for i in range(len(x))], asked)
 
 
 def as_dict(one: Labels) -> dict[str, Any]:

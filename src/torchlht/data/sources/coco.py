@@ -138,7 +138,7 @@ def read_coco(
     return Samples(
         place.stem,
         tree,
-        tuple(one.key for one in found),
+        _keys(found),
         tree.fill(np.array([known[one.category] for one in found]), where=where.__getitem__),
         np.array([one.split for one in found]),
         images=tuple(one.picture for one in found),
@@ -177,6 +177,16 @@ def _label(tree: Hierarchy, row: Row | None, names: Sequence[str], place: Path, 
     where = f"{place} {row.where}"
     finest = next(name for name in reversed(row.names) if name)
     return label_by_name(tree, finest, where) if given else label_of(tree, names, row.names, where)
+
+
+def _keys(found: Sequence[Found]) -> tuple[str, ...]:
+    """A name for each sample: parts of the data may hold pictures of one name, and pictures may hold a box twice."""
+    parted, count, keys = len({one.split for one in found}) > 1, Counter[str](), []
+    for one in found:
+        key = f"{one.split}/{one.key}" if parted else one.key
+        count[key] += 1
+        keys.append(key if count[key] == 1 else f"{key} ({count[key]})")
+    return tuple(keys)
 
 
 # ---- samples -------------------------------------------------------------------------------------------------------

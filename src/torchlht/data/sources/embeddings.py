@@ -147,7 +147,8 @@ def features_in(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float
         x = x.astype(np.float32)
     if bad := int((~np.isfinite(x)).any(axis=1).sum()):
         raise DataError(f"{path}: {bad} rows of 'x' hold NaN or infinity; remove them")
-    if large := int(((x > LARGEST) | (x < -LARGEST)).any(axis=1).sum()):
+    if max(x.max(), -x.min()) > LARGEST:
+        large = int((np.abs(x) > LARGEST).any(axis=1).sum())
         raise DataError(f"{path}: {large} rows of 'x' hold numbers beyond {LARGEST:g}; remove these rows, or scale 'x'")
     return x
 
