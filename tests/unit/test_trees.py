@@ -293,7 +293,7 @@ def test_differences_and_grafting() -> None:
         differences(TREE, Hierarchy.from_paths([("a", "b")], ("genus", "species")))
 
 
-def test_names_are_compared_with_the_tree_before_features_are_made(
+def test_what_does_not_fit_is_refused_before_features_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torchlht.show.audited.picture_features", lambda *args, **options: pytest.fail("features were made"))
@@ -301,10 +301,14 @@ def test_names_are_compared_with_the_tree_before_features_are_made(
         (tmp_path / "birds" / name).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "birds" / name / "1.png")
     TREE.write(tmp_path / "tree.json")
-    with pytest.raises(SystemExit) as stop:
-        main(["hierarchy", "repair", str(tmp_path / "tree.json"), str(tmp_path / "birds")])
-    assert stop.value.code == 2
-    assert "'a_gull' is not in the tree (2 of 2 missing)" in capsys.readouterr().err
+    for words, told in (
+        (["repair", str(tmp_path / "tree.json"), str(tmp_path / "birds")], "'a_gull' is not in the tree (2 of 2 missing)"),
+        (["find", str(tmp_path / "birds"), "--groups", "3,2"], "--groups is 3,2: pass 1 number, fine first, or other --levels"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["hierarchy", *words])
+        assert stop.value.code == 2
+        assert told in capsys.readouterr().err
 
 
 def test_the_four_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

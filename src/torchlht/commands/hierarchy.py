@@ -133,7 +133,10 @@ class FindArgs(LookArgs):
     def _check(self) -> None:
         if not 2 <= self.levels <= 8:
             raise ConfigError(f"`levels` is {self.levels}: it must be from 2 to 8")
-        self.counts()
+        counts = self.counts()
+        if counts and len(counts) != self.levels - 1:
+            above = console.plural(self.levels - 1, "number")
+            raise ConfigError(f"`groups` is {self.groups}: pass {above}, fine first, or other `levels`")
 
     def counts(self) -> list[int] | None:
         """`groups` as numbers."""
