@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from torchlht.hierarchy.reading import LEVELS
+from torchlht.hierarchy.paths import LEVELS
 
 if TYPE_CHECKING:
     from torchlht.hierarchy.graph import Graph

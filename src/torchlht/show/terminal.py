@@ -67,7 +67,7 @@ def draw_tree(tree: Hierarchy, title: str, depth: int | None = None) -> Tree:
 
 def draw_graph(graph: Graph, title: str, depth: int | None = None) -> Tree:
     """A graph with leaves under each class counted, as deep as a tree may be. What is below several parents is there once."""
-    from torchlht.hierarchy.reading import LEVELS
+    from torchlht.hierarchy.paths import LEVELS
 
     root = Tree(Text.assemble((title, "bold"), f"  {graph.describe()}"))
     leaves = graph.leaf_counts
