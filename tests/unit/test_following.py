@@ -128,7 +128,7 @@ def test_boards_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         check_board("mlfow")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for name, extra in {"tensorboard": "track", "mlflow": "mlflow", "wandb": "wandb"}.items():
-        with pytest.raises(MissingExtraError, match=rf"--track-to {name} needs an optional package: .*'torchlht\[{extra}\]'"):
+        with pytest.raises(MissingExtraError, match=rf"--track-to {name} needs .*: pip install 'torchlht\[{extra}\]'"):
             check_board(name)
     with followed(Alone(), args(), Run(tmp_path), OPTIONS) as told:
         assert told.boards == {}, "the usual board is used if it is installed"
