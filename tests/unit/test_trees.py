@@ -236,6 +236,22 @@ def test_a_tree_is_found_in_data_that_has_none(tmp_path: Path, capsys: pytest.Ca
         assert list(tree.classes[0]) == (sorted(TREE.classes[0]), [str(n) for n in range(11)], list(TREE.classes[0]))[i]
         assert tree.levels[0] == ("kind" if i == 2 else "class")
         assert "names helped" in capsys.readouterr().out or i == 1
+    data = write(birds(), tmp_path / "named.npz")
+    main(
+        [
+            "hierarchy",
+            "find",
+            str(data),
+            "--finest",
+            "family",
+            "--names",
+            "--groups",
+            "2",
+            "--out",
+            str(tmp_path / "three.json"),
+        ]
+    )
+    assert Hierarchy.read(tmp_path / "three.json").classes[0] == TREE.classes[1]
     main(["hierarchy", "repair", str(out), str(tmp_path / "0.npz")])
     assert (tmp_path / "found-repaired.json").is_file()
     stale().write(tmp_path / "stale.json")  # whose classes the numbers of the second file count

@@ -78,8 +78,10 @@ def run_hierarchy_check(args: HierarchyArgs) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LookArgs(OnErrorArgs, AcceleratorArgs):
-    """How pictures are looked at."""
+    """What is looked at, and how."""
 
+    finest: str | None = None
+    """The level of DATA with the finest classes, such as species, if it has columns that are no levels. No other is read."""
     backbone: str = "efficientnet_lite0"
     """The pretrained network that turns pictures into features; its weights need the extra `offline`, those of timm the hub."""
     workers: Workers | None = None
@@ -96,7 +98,8 @@ def taken(data: str, args: LookArgs, tree: Path | None = None, unknown: Sequence
     from torchlht.hierarchy.tree import Hierarchy
 
     read_with = Hierarchy.read(tree) if tree else finest_alone(as_place(data))
-    samples, _ = check_images(read_data(data, hierarchy=read_with, unknown=unknown), args.on_error)
+    levels = [args.finest] if args.finest else None
+    samples, _ = check_images(read_data(data, hierarchy=read_with, levels=levels, unknown=unknown), args.on_error)
     return samples.select(samples.index("train"))
 
 
