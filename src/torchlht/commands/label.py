@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shlex
@@ -113,12 +114,9 @@ def run_label(args: LabelArgs) -> None:
         if args.browser:
             open_browser(address)
 
-    try:
+    with contextlib.suppress(KeyboardInterrupt):  # none comes where a shell has started it in the background
         serve(source, wishes, host=args.host, port=args.port, password=password, person=whoami(), ready=ready)
-    except KeyboardInterrupt:
-        console.say(
-            f"every answer is saved; next: {shlex.join(['lht', 'label', 'export', args.data, '--out', 'labelled.csv'])}"
-        )
+    console.say(f"every answer is saved; next: {shlex.join(['lht', 'label', 'export', args.data, '--out', 'labelled.csv'])}")
 
 
 def whoami() -> str:

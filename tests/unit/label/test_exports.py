@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -117,6 +118,15 @@ def test_the_command_and_what_it_refuses(
         export_labels(source, tmp_path / "x.npz")
     with pytest.raises(DataError, match="no journal there"):
         export_labels(Source(source.data, journal=tmp_path / "none"))
+
+
+@pytest.mark.parametrize("ends", [None, KeyboardInterrupt])
+def test_lht_label_says_what_comes_next_however_it_was_ended(
+    ends: type[BaseException] | None, source: Source, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchlht.serve.label.serving.serve", Mock(side_effect=ends))
+    main(["label", source.data, "--no-browser"])
+    assert "every answer is saved; next: lht label export" in capsys.readouterr().out
 
 
 def test_features_are_written_with_their_labels(tmp_path: Path) -> None:
