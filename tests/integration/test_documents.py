@@ -52,6 +52,8 @@ def shortened(command: str) -> list[str]:
     words = shlex.split(command.replace("--seeds 3", "--seeds 1"))[1:]
     if words[0] in ("train", "compare"):
         words += ["--epochs", "1"] + ([] if "demo" in words else ["--image-size", "32"])
+    if words[0] == "compare":
+        words += ["--jobs", "1"]  # a process of its own takes longer to start than all of these runs
     if "resnet18" in words:
         words.append("--no-pretrained")
     return words
