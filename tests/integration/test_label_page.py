@@ -125,6 +125,18 @@ class Tab:
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 
+    def learns_on_and_on(self) -> None:
+        """From now on the page hears that a training has ended, whenever it asks."""
+        learned = iter(range(1000, 2000))
+
+        def newer(route: Any) -> None:
+            answer = route.fetch()
+            said = answer.json()
+            said["learning"]["asked"] = next(learned)
+            route.fulfill(response=answer, json=said)
+
+        self.page.route("**/api/changes*", newer)
+
     def until(self, script: str, patience: int = 60) -> None:
         """Wait until a script says so, for some seconds. Playwright's own way needs eval, which the page forbids."""
         for _ in range(20 * patience):
@@ -272,6 +284,20 @@ def test_no_key_answers_a_picture_that_is_not_on_the_screen_yet(data: Path, addr
     assert tab.faults == []
 
 
+def test_new_suggestions_do_not_come_in_the_place_of_a_queue_that_was_asked_for(data: Path, address: str, browser: Any) -> None:
+    tab = Tab(browser, address, "cat")
+    held: list[Any] = []
+    tab.page.route("**/api/queue*", lambda route: held.append(route))  # the server takes its time
+    tab.page.select_option("#queue", "all")
+    tab.learns_on_and_on()
+    with tab.page.expect_response("**/api/changes*"):
+        pass
+    tab.page.wait_for_timeout(300)  # for what the page makes of it
+    held.pop().continue_()
+    tab.until("document.getElementById('place').textContent === '1 of 80'", 10)
+    assert tab.faults == []
+
+
 def test_what_was_selected_and_answered_by_somebody_meanwhile_is_asked_about(data: Path, address: str, browser: Any) -> None:
     one, two = (Tab(browser, address, person) for person in ("dan", "eva"))
     for tab in (one, two):
@@ -297,18 +323,10 @@ def test_a_picture_shown_again_with_new_suggestions_still_meets_the_answer_of_so
     one, two = (Tab(browser, address, person) for person in ("fay", "gus"))
     for tab in (one, two):
         tab.queue("all")
-    learned = iter(range(1000, 2000))
-
-    def newer(route: Any) -> None:  # what a training that ends tells the page
-        answer = route.fetch()
-        said = answer.json()
-        said["learning"]["asked"] = next(learned)
-        route.fulfill(response=answer, json=said)
-
     one.press("raz")
     one.press("Enter")
     one.until("document.getElementById('saved').textContent.startsWith('saved')")
-    two.page.route("**/api/changes*", newer)
+    two.learns_on_and_on()
     two.until("document.getElementById('history').textContent.includes('fay')")  # it was shown again
     assert two.text("#message") == "somebody else has answered this one meanwhile"
     two.press("ivg")

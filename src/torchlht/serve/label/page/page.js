@@ -29,6 +29,7 @@ let level = -1; // place in the suggested path that Enter takes; -1 for none
 let grid = false;
 let since = performance.now(); // when this sample was first seen
 let busy = Promise.resolve(); // answers are sent one after the other
+let fresh = false; // whether the model has learned, or asks for others, since the queue was read
 const marked = new Set(); // numbers of samples selected in the grid
 let cursor = 0, anchor = 0;
 
@@ -468,8 +469,9 @@ async function follow() {
       const theirs = grid ? said.samples.some((one) => marked.has(one.i)) : detail && now.has(detail.i) && now.get(detail.i).version !== detail.version;
       if (theirs) tell(grid ? "somebody else has answered some of those selected meanwhile" : MEANWHILE);
     }
-    const fresh = about.trainings.length !== model || about.learning.asked !== asked;
-    if (fresh && !at("search").value && !marked.size) { // suggestions and queues follow
+    fresh ||= about.trainings.length !== model || about.learning.asked !== asked;
+    if (fresh && !loading && !at("search").value && !marked.size) { // suggestions and queues follow, but not in the place of what somebody asked for
+      fresh = false;
       const now = list[here], queue = at("queue").value;
       if (queue === "next" || queue === "disagree") await readQueue(true); else if (now) await show(true);
     }
