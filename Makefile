@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
+# Two tests run at a time, so each keeps to one thread; so do the commands that it starts.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
 # Old libraries warn of what is newer than they; in ours, tests count every warning as an error.
 THEIRS := -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning -W ignore::FutureWarning
 
@@ -24,14 +26,14 @@ demo: $(READY)  ## train flat, multihead, lht and lht with unknown labels filled
 	$(BIN)/lht compare demo --methods flat,multihead,lht,lht:semi=both --mask 0.9 --seeds 3 --epochs 18 --out runs/demo --resume
 
 test: check  ## ruff, mypy and every test; CI also runs `make docs`
-	$(BIN)/pytest -q -n 2 tests/doors
-	$(BIN)/pytest -q -n 2 tests/integration
+	$(PYTEST) tests/doors
+	$(PYTEST) tests/integration
 
 check: $(READY)  ## ruff, mypy --strict and the unit tests: about two minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 2 tests/unit
+	$(PYTEST) tests/unit
 
 test-lowest:  ## the unit tests with the oldest Python and the oldest direct dependencies that pyproject.toml allows, in .venv-lowest
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
@@ -43,7 +45,7 @@ test-lowest:  ## the unit tests with the oldest Python and the oldest direct dep
 docs: $(READY)  ## the site, in build/site: its gallery is executed, warnings are errors, and every link is followed
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
-	$(BIN)/pytest -q -n 2 tests/site
+	$(PYTEST) tests/site
 
 release: $(READY)  ## wheel and sdist in dist/, checked as the index would
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet --constraint constraints.txt build twine
