@@ -159,6 +159,13 @@ def test_a_table_of_words_fits_a_phone_and_has_no_filters(page: Any) -> None:
 
 
 @built
+def test_short_words_of_a_table_are_not_broken_on_a_phone(page: Any) -> None:
+    page.goto((SITE / "docs" / "graphs.html").as_uri())
+    method = page.locator("table.pairs code").get_by_text("marginal", exact=True).first
+    assert method.evaluate("word => word.getClientRects().length") == 1
+
+
+@built
 def test_the_search_works_without_a_server(page: Any) -> None:
     page.goto((SITE / "search.html").as_uri() + "?q=calibrate")
     page.wait_for_selector("#search-results li", timeout=20_000)
