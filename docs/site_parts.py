@@ -173,7 +173,14 @@ def make_accessible(app: Sphinx, fault: Exception | None) -> None:
             page.write_text(re.sub(r"<pre(?=[ >])(?![^>]*tabindex)", '<pre tabindex="0"', text), encoding="utf-8")
 
 
-GIVEN = (".Named", ".LevelAnswer", ".Answer", ".Labels", ".Comparison", "Args")  # nobody makes these by hand, or from all of their fields
+GIVEN = (
+    ".Named",
+    ".LevelAnswer",
+    ".Answer",
+    ".Labels",
+    ".Comparison",
+    "Args",
+)  # nobody makes these by hand, or from all of their fields
 
 
 def readable_signature(
