@@ -163,17 +163,26 @@ def copy_pictures(app: Sphinx, fault: Exception | None) -> None:
 
 
 def make_accessible(app: Sphinx, fault: Exception | None) -> None:
-    """Headings say their level, pictures of the gallery where they lead, and what scrolls can be reached by keyboard."""
+    """Headings say their level, sidebars and pictures what they are; what scrolls can be reached by keyboard."""
     if fault is None and app.builder.name == "html":
         for page in Path(app.outdir).rglob("*.html"):
             text = page.read_text(encoding="utf-8").replace('role="heading">', 'role="heading" aria-level="2">')
+            for side, name in {"sidebar": "all pages", "toc": "this page"}.items():
+                text = text.replace(f'<aside class="{side}-drawer', f'<aside aria-label="{name}" class="{side}-drawer')
             text = re.sub(
                 r'(<a class="reference internal" href="plot_[^"]*")(?=><span class="doc">([^<]*))', r'\1 aria-label="\2"', text
             )
             page.write_text(re.sub(r"<pre(?=[ >])(?![^>]*tabindex)", '<pre tabindex="0"', text), encoding="utf-8")
 
 
-GIVEN = (".Named", ".LevelAnswer", ".Answer", ".Comparison", "Args")  # nobody makes these by hand, or from all of their fields
+GIVEN = (
+    ".Named",
+    ".LevelAnswer",
+    ".Answer",
+    ".Labels",
+    ".Comparison",
+    "Args",
+)  # nobody makes these by hand, or from all of their fields
 
 
 def readable_signature(

@@ -2,12 +2,12 @@
 What LHT does to one picture
 ============================
 
-A classifier says how probable each species is. A *transition matrix*, made for this very picture, turns species into families: one column per
-species, each summing to one. It starts near the tree and may leave it where the labels say so.
+A classifier says how probable each species is. A *transition matrix*, made for this very picture, turns species into families. It has a
+column for each species, which sums to one. It starts near the tree and may leave it where the labels say so.
 """
 
 # %%
-# Train a head on made-up birds, half of whose species nobody wrote down.
+# Train a head on made-up birds. For half of them, nobody wrote down the species.
 import matplotlib.pyplot as plt
 import torch
 from made_up import birds, forget, tree

@@ -1,8 +1,8 @@
 """
-As deep as one is sure
-======================
+As deep as it is sure
+=====================
 
-Ask for answers of which at most one in twenty is wrong. What is not sure enough is answered less deeply: the family instead of the species, or the
+Allow at most one wrong answer in twenty. Where the model is not sure enough, it answers less deeply: with the family instead of the species, or the
 order instead of the family.
 """
 

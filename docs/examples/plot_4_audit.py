@@ -36,13 +36,13 @@ with tempfile.TemporaryDirectory() as folder:
     doubts = torchlht.audit(Path(folder) / "birds.npz", out=Path(folder) / "doubts", everything=True)
 
 # %%
-# Down the list: how many of the doubted labels are truly wrong, and how many of the wrong ones have been met.
+# Going down the list: how many of the doubted labels are really wrong, and how many of the wrong ones have been found.
 ranked = list(dict.fromkeys(int(row.sample) for row in doubts.rows))
 hit = np.cumsum(truly[ranked])
 looked = np.arange(1, len(ranked) + 1)
 figure, panel = plt.subplots(figsize=(7, 3.6), layout="constrained")
-panel.plot(looked, 100 * hit / looked, color="#2a6f97", label="of those looked at, wrong")
-panel.plot(looked, 100 * hit / truly.sum(), color="#e09f3e", label="of the wrong ones, found")
+panel.plot(looked, 100 * hit / looked, color="#2a6f97", label="wrong, of those looked at")
+panel.plot(looked, 100 * hit / truly.sum(), color="#e09f3e", label="found, of the wrong ones")
 panel.axvline(truly.sum(), color="#999999", lw=1)
 panel.set(
     xlim=(1, 400), ylim=(0, 101), xlabel="labels looked at", ylabel="%", title=f"{truly.sum()} wrong labels among {len(x):,}"

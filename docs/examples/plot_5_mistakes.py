@@ -2,7 +2,8 @@
 How far off the mistakes are
 ============================
 
-Two classifiers with about as many mistakes may differ in how bad these are: another species of the same family is one step off, another order three.
+Two classifiers may make about as many mistakes, and still differ in how bad these are: another species of the same family is one step off, another
+order three.
 """
 
 # %%

@@ -86,7 +86,7 @@ function filtered(table) {
 // What scrolls sideways must be within reach of the Tab key.
 function reachable(wrapper) {
   const wide = wrapper.scrollWidth > wrapper.clientWidth;
-  const said = { tabindex: "0", role: "region", "aria-label": "table, scrolls sideways" };
+  const said = { tabindex: "0", role: "region", "aria-label": `table ${wrapper.dataset.number}, scrolls sideways` };
   for (const [name, value] of Object.entries(said)) wide ? wrapper.setAttribute(name, value) : wrapper.removeAttribute(name);
 }
 
@@ -95,5 +95,8 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("article table.docutils").forEach(titled);
   document.querySelectorAll("article table.docutils").forEach(filtered);
   const seen = new ResizeObserver((changes) => changes.forEach((change) => reachable(change.target)));
-  document.querySelectorAll("article .table-wrapper").forEach((wrapper) => seen.observe(wrapper));
+  document.querySelectorAll("article .table-wrapper").forEach((wrapper, i) => {
+    wrapper.dataset.number = i + 1;
+    seen.observe(wrapper);
+  });
 });

@@ -65,7 +65,7 @@ def test_from_a_messy_folder_to_an_exported_model(said: Callable[[str], str], me
     text = said("data preview birds --levels order,family,species")
     assert "2 unreadable pictures; train with --on-error skip" in text
     assert "look: 1 class may be a missing label: 'unknown'\n" in text
-    assert "look: 2 classes may be no class but a stray folder: 'thumbs', 'New folder'\n" in text
+    assert "look: 2 classes may come from a stray folder: 'thumbs', 'New folder'\n" in text
     assert "__MACOSX" not in text
     assert "next: lht train birds --levels order,family,species --on-error skip\n" in text
     assert (messy.parent / "preview-birds.png").is_file()

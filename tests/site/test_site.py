@@ -123,7 +123,7 @@ def test_a_page_is_whole_quiet_accessible_and_as_wide_as_a_phone(page: Any, axe:
     if axe:
         page.evaluate(axe)
         found = page.evaluate("axe.run()")["violations"]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] != "minor"] == []
 
 
 def rows(page: Any) -> list[str]:
@@ -159,6 +159,13 @@ def test_a_table_of_words_fits_a_phone_and_has_no_filters(page: Any) -> None:
 
 
 @built
+def test_short_words_of_a_table_are_not_broken_on_a_phone(page: Any) -> None:
+    page.goto((SITE / "docs" / "graphs.html").as_uri())
+    method = page.locator("table.pairs code").get_by_text("marginal", exact=True).first
+    assert method.evaluate("word => word.getClientRects().length") == 1
+
+
+@built
 def test_the_search_works_without_a_server(page: Any) -> None:
     page.goto((SITE / "search.html").as_uri() + "?q=calibrate")
     page.wait_for_selector("#search-results li", timeout=20_000)
@@ -176,6 +183,11 @@ def test_the_search_works_without_a_server(page: Any) -> None:
         ("json schema", "File formats and JSON schemas"),
         ("calibration", "Calibration and risk"),
         ("wrong labels", "Audit: find wrong labels"),
+        ("label pictures", "Label pictures on a page"),
+        ("several labels", "Several labels per sample"),
+        ("serve", "Serve answers over HTTP"),
+        ("web page", "Export a web page"),
+        ("benchmarks", "Benchmarks"),
     ],
 )
 def test_the_page_one_looks_for_is_found_first(page: Any, words: str, first: str) -> None:

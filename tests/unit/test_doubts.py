@@ -54,7 +54,7 @@ def test_nothing_is_said_about_good_labels() -> None:
             "'Puffin' and 'puffin'; 'Arctic tern' and 'arctic_Tern'",
         ),
         ([("Gulls", "Larus sp.")] * 2, "1 class may be a missing label: 'Larus sp.'"),
-        ([("thumbs", "Puffin 2")] * 2, "1 class may be no class but a stray folder: 'thumbs'"),
+        ([("thumbs", "Puffin 2")] * 2, "1 class may come from a stray folder: 'thumbs'"),
         ([("Gulls", "Skua")], "1 class at species with one sample, which cannot be both learned and tested: 'Skua'"),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_folder_without_pictures_or_at_another_depth_is_named_once(tmp_path: P
     root = folder_of(tmp_path, *names, "thumbs/1.png", "A/empty/", "B/2.png", "__MACOSX/B/1.png", ".git/x/1.png")
     (tmp_path / "A" / "empty").mkdir(exist_ok=True)
     said = doubts(read_data(root, levels=["family", "species"]))
-    assert said == ["1 class may be no class but a stray folder: 'thumbs'", "1 class without a sample: 'empty'"]
+    assert said == ["1 class may come from a stray folder: 'thumbs'", "1 class without a sample: 'empty'"]
     (tmp_path / "thumbs").rename(tmp_path / "Owls")
     said = doubts(read_data(root, levels=["family", "species"]))
     assert said[0] == "1 class at family without any species, maybe at the wrong depth: 'Owls'"
@@ -126,7 +126,7 @@ def test_names_that_mean_unknown_are_blanks_in_a_table(tmp_path: Path) -> None:
 
 def test_folders_that_mean_unknown_are_no_classes(tmp_path: Path) -> None:
     root = folder_of(tmp_path, "A/x/1.png", "A/unknown/2.png", "B/y/3.png", "B/unknown/4.png", "Unknown/5.png")
-    with pytest.raises(DataError, match=r"'unknown' is under 'B' here but under 'A' on .*; unknown=Unknown,unknown takes such"):
+    with pytest.raises(DataError, match=r"'unknown' is under 'B' here but under 'A' on .*; unknown=Unknown,unknown counts"):
         read_data(root)
     samples = read_data(root, unknown=["unknown"])
     found = dict(zip(samples.keys, samples.labels.tolist(), strict=True))
@@ -148,7 +148,7 @@ def test_a_name_that_is_not_in_the_tree_may_be_unknown(tmp_path: Path) -> None:
     tree = Hierarchy.from_paths([("Auks", "Puffin"), ("Gulls", "Tern")], ["family", "species"])
     path = table(tmp_path, "path,species\na.jpg,Puffin\nb.jpg,unknown\n")
     with pytest.raises(
-        DataError, match=r"line 3: species has no class 'unknown'.*unknown=unknown takes it for a missing label"
+        DataError, match=r"line 3: species has no class 'unknown'.*unknown=unknown counts it as a missing label"
     ):
         read_data(path, hierarchy=tree)
     assert read_data(path, hierarchy=tree, unknown=["unknown"]).labels.tolist() == [[0, 0], [-1, -1]]

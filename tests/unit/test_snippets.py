@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import torchlht
 from torchlht.cli import find_command, parse
 
 ROOT = Path(__file__).parents[2]
@@ -64,3 +65,9 @@ def test_each_page_with_code_is_run_or_says_where_it_is() -> None:
     assert [
         name for reason in ELSEWHERE.values() for name in re.findall(r"tests/\S+\.py", reason) if not (ROOT / name).is_file()
     ] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "reference-python.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^\.\. auto\w+:: (\w+)$", text, re.MULTILINE))
+    assert set(torchlht.__all__) - shown == {"__version__"}

@@ -139,7 +139,7 @@ class Calibration:
         except RunError as error:
             raise RunError(f"{error}; write it again with lht calibrate") from error
         if hierarchy and [level.name for level in record.levels] != list(reversed(hierarchy.levels)):
-            raise RunError(f"{path}: belongs to another run, its levels are others; write it again with lht calibrate")
+            raise RunError(f"{path}: belongs to another run with other levels; write it again with lht calibrate")
         try:
             return cls.from_dict(values)
         except (ValueError, KeyError, TypeError) as error:

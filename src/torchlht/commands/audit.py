@@ -28,7 +28,7 @@ class AuditArgs(OnErrorArgs, TreeArgs, AcceleratorArgs):
     backbone: str = "efficientnet_lite0"
     """The pretrained network that turns pictures into features; its weights need the extra `offline`, those of timm the hub."""
     twins: bool = True
-    """Look for samples that are there twice."""
+    """Look for duplicate samples."""
     seed: Seed = 0
     """Seed for cutting the data into the parts that are judged in turn."""
     workers: Workers | None = None
@@ -39,7 +39,7 @@ class AuditArgs(OnErrorArgs, TreeArgs, AcceleratorArgs):
 
 @command("audit", "before training")
 def run_audit(args: AuditArgs) -> None:
-    """Find labels that are probably wrong, samples that are there twice, and classes that do not fit the tree."""
+    """Find labels that are probably wrong, duplicate samples, and classes that do not fit the tree."""
     from torchlht.show.audited import NAME, audit
 
     found = audit(

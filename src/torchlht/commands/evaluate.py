@@ -76,7 +76,7 @@ def run_evaluate(args: EvaluateArgs) -> None:
     console.say(terminal.metrics_sentence(metrics))
     if "answers" in metrics:
         console.say(
-            "rolled up to the deepest class that is sure enough: share of samples answered at each level, and how many wrongly"
+            "rolled up to the deepest class that is sure enough: shares of samples answered at each level, and of wrong answers"
         )
         console.out.print(terminal.answers_table(metrics["answers"]))
 

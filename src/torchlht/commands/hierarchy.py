@@ -78,7 +78,7 @@ def run_hierarchy_check(args: HierarchyArgs) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LookArgs(OnErrorArgs, AcceleratorArgs):
-    """What is looked at, and how."""
+    """The samples, and how they are looked at."""
 
     finest: str | None = None
     """The level of DATA with the finest classes, such as species, if it has columns that are no levels. No other is read."""
@@ -152,7 +152,7 @@ class FindArgs(LookArgs):
 
 @command("hierarchy find", "before training")
 def run_hierarchy_find(args: FindArgs) -> None:
-    """Build a tree over the finest classes, from what they look like and are called."""
+    """Build a tree over the finest classes, from their looks and names."""
     from torchlht.learn.growing import find_tree
 
     refuse_other(args.out)

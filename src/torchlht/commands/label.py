@@ -86,12 +86,12 @@ class LabelArgs(WorthArgs, LabelledArgs):
     browser: bool = True
     """Open the page in the browser."""
     seed: Seed = 0
-    """Seed for what is left to chance."""
+    """Seed for random choices."""
 
 
 @command("label", "before training")
 def run_label(args: LabelArgs) -> None:
-    """Label pictures, and correct labels, on a page in the browser that learns meanwhile."""
+    """Label pictures and correct labels on a page in the browser, which learns as you label."""
     from torchlht.serve.label.addresses import is_local
     from torchlht.serve.label.costs import Asking
     from torchlht.serve.label.serving import Wishes, open_browser, serve

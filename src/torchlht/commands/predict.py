@@ -51,7 +51,7 @@ class PredictArgs(RuleArgs, StrictArgs, OnErrorArgs, AcceleratorArgs):
     top: Count = 1
     """Number of candidates per level."""
     limit: Count | None = None
-    """Predict only the first inputs, this many."""
+    """Predict only this many inputs, the first ones."""
     trust: bool = False
     """Open an exported file even if it holds more than a network and plain values, and so may run code of whoever wrote it."""
 

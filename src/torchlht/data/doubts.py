@@ -73,7 +73,7 @@ def doubts(samples: Samples) -> list[str]:
 
     every = [name for k in tree.top_down for name in tree.names[k] if name is not None]
     tell(filter(is_vague, every), "may be a missing label")
-    tell((name for name in every if name.strip().casefold() in STRAYS), "may be no class but a stray folder")
+    tell((name for name in every if name.strip().casefold() in STRAYS), "may come from a stray folder")
     for k in tree.top_down[:-1]:
         tell(_ended(tree, k), f"at {tree.levels[k]} without any {tree.levels[k - 1]}, maybe at the wrong depth")
     tell((name for k in tree.top_down for name, n in _counted(tree, k, counts) if not n), "without a sample")

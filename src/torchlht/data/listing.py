@@ -259,7 +259,7 @@ def _nodes(label: Label, columns: Sequence[str], graph: Graph, numbers: Mapping[
         try:
             node = numbers[own] if own in numbers else graph.index(name)
         except DataError as error:
-            instead = "" if name in graph.also else f"; `unknown={name}` takes it for a missing label"
+            instead = "" if name in graph.also else f"; `unknown={name}` counts it as a missing label"
             raise DataError(f"{source} {label.where}: {error.message}{instead}") from None
         if last is not None and last not in graph.above[node]:
             raise DataError(f"{source} {label.where}: {name!r} is not below {graph.names[last]!r} in the tree")

@@ -101,7 +101,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeArgs(Options):
-    """The tree to read data with."""
+    """The tree and its levels."""
 
     hierarchy: TreePlace | None = None
     """A tree to read the data with (.csv, .json, .yaml, .obo, .ttl, .rdf); by default the tree is taken from the data. Classes
@@ -124,7 +124,7 @@ class TreeArgs(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SeveralArgs(Options):
-    """Whether samples have several labels each."""
+    """Several labels per sample."""
 
     several: bool | None = None
     """Whether a picture may have several labels. By default that is so if a label cell of a table holds a |, and for an .npz
@@ -209,7 +209,7 @@ class SplitArgs(Options):
 
 @dataclass(frozen=True)
 class DataArgs(SeveralArgs, SplitArgs, FaultArgs, MaskArgs, OnErrorArgs, TreeArgs):
-    """The samples of one run."""
+    """Samples and seed of one run."""
 
     data: Annotated[DataPlace, Word("DATA")] = ""
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, `demo-pairs` (two birds per picture), a prepared

@@ -168,7 +168,7 @@ def refuse_faults(place: Path, rows: Sequence[Row], faults: Sequence[Fault]) -> 
     """Raise HierarchyError if there are faults; DataError if names such as `unknown` explain them."""
     names = sorted({name for row in rows for name in row.names if name and is_placeholder(name)})
     if faults and names:
-        raise DataError(f"{place}: {faults[0]}; `unknown={','.join(names)}` takes such names for missing labels")
+        raise DataError(f"{place}: {faults[0]}; `unknown={','.join(names)}` counts such names as missing labels")
     if faults:
         raise HierarchyError(str(place), faults)
 
@@ -181,7 +181,7 @@ def label_of(tree: Hierarchy, levels: Sequence[str], classes: Sequence[str | Non
             try:
                 label[level] = tree.index(level, name)
             except DataError as error:
-                raise DataError(f"{where}: {error}; `unknown={name}` takes it for a missing label") from None
+                raise DataError(f"{where}: {error}; `unknown={name}` counts it as a missing label") from None
     return label
 
 

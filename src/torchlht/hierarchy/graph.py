@@ -235,7 +235,7 @@ class Graph:
 
     @functools.cached_property
     def levels(self) -> Ints:
-        """The level of each node, from 0: the length of the longest way down to it from a top node."""
+        """For each node, the length of the longest way down to it from a top node, which is its level."""
         level = np.zeros(len(self), dtype=np.int64)
         for node in self.order:
             level[node] = max((level[p] + 1 for p in self.parents[node]), default=0)

@@ -20,7 +20,7 @@ USUAL_METHODS = "flat,multihead,marginal,lht"
 
 @dataclass(frozen=True)
 class ManyArgs(Options):
-    """Options of experiments that have their own directory and can be resumed."""
+    """The directory of an experiment."""
 
     data: Annotated[DataPlace, Word("DATA")]
     """A folder of pictures, a .csv/.tsv table, an .npz of features, `demo`, or a prepared benchmark such as `cub`."""

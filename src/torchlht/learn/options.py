@@ -177,8 +177,8 @@ class FitArgs(Options):
     ema: Decay = 0.0
     """Keep a moving average of the weights with this decay, such as 0.99, and use it instead of the weights; 0 for none."""
     epochs: Count | None = None
-    """Passes over the training samples. By default 30 for pictures; for features as many as give 500 steps, from 10 to 100; in
-    quick training (see --schedule) as many as show 33,000 samples, at least 4."""
+    """Passes over the training samples. By default 30 for pictures; for features enough for 500 steps, from 10 to 100; in
+    quick training (see --schedule) enough to show 33,000 samples, at least 4."""
     batch_size: Count | None = None
     """Samples per step, over all processes; by default 64 for pictures, 128 for features, and 384 in quick
     training (see --schedule)."""
@@ -245,7 +245,7 @@ class Recipe(FitArgs):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineArgs(Options):
-    """The hardware a run uses."""
+    """Hardware."""
 
     accelerator: str = "auto"
     """Where to compute: cpu, cuda, mps, or auto, which takes a GPU if there is one."""

@@ -26,7 +26,7 @@ class PlayArgs(Options):
     strategies: Annotated[str, Door(check_strategies)] = "ours,random,margin,typical"
     """Strategies to play through, separated by commas; ours@species is one with a target of its own."""
     seeds: Count = 5
-    """How many times: seeds 0, 1, … draw the first labels and what is left to chance."""
+    """How many times: seeds 0, 1, … draw the first labels and all random choices."""
     round: Positive = 100.0
     """How much is spent before an opinion is formed anew, and measured."""
     start: Many = 1

@@ -40,11 +40,11 @@ class WorthArgs(Options):
     """The price of a question at each level, such as species=1,family=0.2,order=0.05. Levels that are not named are not asked;
     without this option every level costs 1."""
     cannot_tell: str = ""
-    """How often an annotator cannot tell a level, such as species=0.15,family=0.02. The question is paid all the same, and
+    """How often an annotator cannot tell a level, such as species=0.15,family=0.02. The question is paid for anyway, and
     the answer is the deepest level that the annotator can tell."""
     target: str = MEAN
     """What is to be improved: `mACC`, the mean accuracy over levels; the accuracy at one level, by its name; or `coverage`, so
-    that every sample has a labelled one near it. `ours` is the strategy that heeds it."""
+    that every sample has a labelled one near it. Only the strategy `ours` goes by it."""
 
     def _check(self) -> None:
         self.costs()
@@ -69,7 +69,7 @@ class QuestionArgs(WorthArgs, BackboneArgs, OnErrorArgs, TreeArgs):
     budget: Positive = 100.0
     """How much may be spent, in the unit of --cost."""
     seed: Seed = 0
-    """Seed for what is left to chance."""
+    """Seed for random choices."""
     workers: Workers = 0
     """How many processes decode pictures."""
     accelerator: str = "auto"
