@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +31,18 @@ FLAGS = [
 ]
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The place of a folder for each test. `mktemp` would look through those of all tests before it."""
+    root = tmp_path_factory.mktemp("caches")
+    return (root / str(i) for i in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or writes the user's cache; torch keeps to one thread, since tests run side by side."""
-    cache = tmp_path_factory.mktemp("cache")
+    cache = next(caches)
+    cache.mkdir()
     monkeypatch.setenv("LHT_CACHE", str(cache))
     torch.set_num_threads(1)
     return cache
