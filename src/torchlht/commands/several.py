@@ -83,9 +83,10 @@ def predict_features(model: Answering, args: PredictArgs, asked: Sure) -> list[L
 def predict_file(model: Answering, path: Path, limit: int | None, asked: Sure) -> list[Labels]:
     """The answers to the samples of one file."""
     if path.suffix.lower() == ".arff":
-        from torchlht.data.arff import read_arff
+        from torchlht.data.arff import in_order, read_arff
 
-        x, first = read_arff(path).features[:limit], 1
+        found, first = read_arff(path), 1
+        x = in_order(found.features, found.columns, model.columns or found.columns, str(path))[:limit]
     else:
         from torchlht.data.inputs import feature_rows
 
