@@ -24,7 +24,7 @@ from torchlht.measure.several import average_precision, measure_sure
 from torchlht.show.figures.curves import learning_figure, read_history
 from torchlht.show.figures.probabilities import LevelReliability, reliability, reliability_figure
 from torchlht.show.look import plain
-from torchlht.show.sections.answers import EASIEST, HARDEST, THUMBNAIL
+from torchlht.show.sections.answers import EASIEST, HARDEST, THUMBNAIL, unpromised
 from torchlht.show.sections.overview import WHERE
 from torchlht.show.sections.parts import PARTS, Cell, Content, Picture, Table, draw, jpeg, number, percent
 
@@ -178,12 +178,13 @@ def reliability_section(seen: GraphSeen) -> Content | str:
 
 def operating_section(seen: GraphSeen) -> Content:
     """What answers with a threshold are worth."""
-    asked, missing = [sure(c, None, None) for c in CONFIDENCES], list[str]()
-    for risk in RISKS if seen.model.calibration else ():
+    asked, refused, calibration = [sure(c, None, None) for c in CONFIDENCES], list[float](), seen.model.calibration
+    for risk in RISKS if calibration else ():
         try:
-            asked.append(sure(None, risk, seen.model.calibration))
-        except ConfigError as error:
-            missing.append(str(error))
+            asked.append(sure(None, risk, calibration))
+        except ConfigError:  # too few samples for this risk
+            refused.append(risk)
+    missing = unpromised(calibration.risk, refused) if calibration else []
     head = ["asked for", "p ≥", "answered", "down to a leaf", "wrong", "unchecked", "classes"]
     return Content({"points": Table(head, [_point(seen, one) for one in asked])}, missing=missing)
 

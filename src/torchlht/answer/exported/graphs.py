@@ -41,8 +41,8 @@ from torchlht.errors import ConfigError, DataError, RunError, first_line
 from torchlht.files import replacing
 from torchlht.heads.graphs.exclusive import rescaling
 from torchlht.heads.graphs.options import GraphArgs
-from torchlht.hierarchy.graph import Graph, GraphRecord
-from torchlht.hierarchy.linked import GRAPH_FORMAT
+from torchlht.hierarchy.graph import Graph
+from torchlht.hierarchy.linked import GRAPH_FORMAT, GraphRecord
 
 FORMAT = 4
 OUTPUT = "log_probs"

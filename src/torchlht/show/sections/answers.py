@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from torchlht.answer.calibration import RiskCurve
 from torchlht.data.pictures import open_image
 from torchlht.errors import ConfigError
 from torchlht.measure.operating import operating_curve, operating_point
@@ -251,11 +254,15 @@ def _unpromised(ours: Seen, refused: list[float]) -> list[str]:
     """A sentence about risks that cannot be promised, if there are any."""
     if ours.model.calibration is None:
         return ["No share of wrong answers is promised: the run has no calibration."]
+    return unpromised(ours.model.calibration.risks[ours.model.rule], refused)
+
+
+def unpromised(curve: RiskCurve, refused: Sequence[float]) -> list[str]:
+    """A sentence about risks that a curve cannot promise, if there are any."""
     if not refused:
         return []
-    curve = ours.model.calibration.risks[ours.model.rule]
-    lowest = curve.lowest_risk()
-    least = "nothing can be promised" if lowest is None else f"{100 * lowest:.2g} % is the least that can be promised"
+    lowest = curve.least_said()
+    least = "nothing can be promised" if lowest is None else f"{100 * lowest:g} % is the least that can be promised"
     shares = listed([f"{100 * risk:g} %" for risk in refused])
     return [f"The promise of at most {shares} wrong answers: from {curve.samples:,} validation samples {least}."]
 
