@@ -147,6 +147,15 @@ def test_faults_are_named(tmp_path: Path, files: dict[str, str], said: list[str]
     assert all(one in str(error.value) for one in said), error.value
 
 
+def test_a_faulty_table_of_a_graph_is_not_told_that_it_is_no_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {"a.csv": "name,parent\na,x\na,y\n,x\nz\n"})
+    with pytest.raises(SystemExit):
+        main(["hierarchy", "check", str(tmp_path / "a.csv")])
+    said = capsys.readouterr()
+    assert "2 problems" in said.out + said.err
+    assert "two parents" not in said.out + said.err
+
+
 def test_where_a_tree_is_needed_a_graph_is_refused_in_one_sentence(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": "parents:\n  a: [x, y]\n  b: [x, y, z]\n"})
     with pytest.raises(HierarchyError) as error:

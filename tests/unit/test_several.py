@@ -433,3 +433,18 @@ def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyP
     made = Smoother.fit(x, y, y == 1)
     assert len(made.samples) == 10
     torch.testing.assert_close(made.samples[[0, -1]], x[[0, 29]])
+
+
+def test_the_report_of_a_run_calls_levels_by_their_names(tmp_path: Path) -> None:
+    x, kind = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32), np.arange(40) % 3
+    arrays = {"nodes": ["A", "B", "a", "b", "c"], "edges": [[0, 2], [0, 3], [1, 4]], "levels": ["species", "family"]}
+    y = np.array([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]])[kind]
+    np.savez(tmp_path / "x.npz", x=x, y=y, train=kind < 2, **{name: np.array(value) for name, value in arrays.items()})
+    run = torchlht.train(str(tmp_path / "x.npz"), out=tmp_path / "a", epochs=1, width=8, quiet=True).path
+    page = torchlht.report(run).path.read_text()
+    assert "set right" in page
+    assert "On 13 test samples, hierarchical F1 is" in page
+    assert "family" in page
+    assert "level1" not in page
+    assert "All classes that some sample is known to have" in page
+    assert "The promise of at most 1 %, 5 % and 10 % wrong answers: from" in page
