@@ -395,6 +395,28 @@ def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
         GraphModel.load(run.path)
 
 
+def test_features_that_are_none_are_named_in_python_too(tmp_path: Path) -> None:
+    file = write_genes(tmp_path)
+    model = torchlht.load(torchlht.train(str(file), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True))
+    assert isinstance(model, GraphModel)
+    x = np.zeros((3, 4))
+    for wrong, said in (
+        (np.where(np.arange(12).reshape(3, 4) == 6, np.inf, x), "features of row 1 hold infinity"),
+        (np.where(np.arange(12).reshape(3, 4) == 6, 1e300, x), "features of row 1 hold infinity"),
+        (np.full((3, 4), "a"), "features are <U.*; this model takes numbers"),
+        (x[0], r"features are \(4,\); this model takes \(samples, 4\)"),
+        (str(tmp_path / "none.npz"), "none.npz: no such file"),
+    ):
+        with pytest.raises(DataError, match=said):
+            model.predict(wrong)
+    assert len(model.predict(x * np.nan)) == 3  # missing
+    write_genes(tmp_path, names=("f1", "f0", "f3", "f2"))
+    test = read_arff(tmp_path / "genes.test.arff")
+    in_file = model.predict(tmp_path / "genes.test.arff")
+    in_order = model.predict(test.features[:, [1, 0, 3, 2]])
+    assert [one.probabilities for one in in_file] == [one.probabilities for one in in_order]
+
+
 def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> None:
     file = write_genes(tmp_path)
     run = torchlht.train(str(file), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True)

@@ -21,7 +21,7 @@ from torchlht.answer.facets import GraphCalibration, Sure, closed, likeliest, su
 from torchlht.answer.facets import sure as threshold
 from torchlht.answer.finding import GRAPH, check_run
 from torchlht.answer.html import labels_html
-from torchlht.answer.model import Inputs, Model, Unfilled, as_samples
+from torchlht.answer.model import Inputs, Model, Unfilled, as_features, as_samples
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config
 from torchlht.data.batches import SampleSet
 from torchlht.data.pictures import Problem
@@ -156,7 +156,7 @@ class Answering:
 
         Args:
             inputs: one picture (path or PIL) or several, folders, patterns, tables; for a model on features, an (N, d) array,
-                NaN where a value is missing, or .npz files with an array `x`.
+                NaN where a value is missing, .arff files, or .npz files with an array `x`.
             names: what to call the samples in the answers.
             sure: a threshold that is already known.
             confidence: answer with the classes whose probability reaches this; by default with those that reach the
@@ -172,8 +172,9 @@ class Answering:
         sure = sure or threshold(confidence, risk, self.calibration, strict=strict)
         if isinstance(inputs, np.ndarray) and self.preprocess is None:
             rows = [f"row {i}" for i in range(len(inputs))]
-            return self.answered(self.probabilities(inputs), called(names, rows), sure)
-        own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable)
+            x = as_features(inputs, self.in_features).numpy()
+            return self.answered(self.probabilities(x), called(names, rows), sure)
+        own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable, self.columns)
         positions, scores = self.look_at(data) if len(data) else ([], np.empty((0, len(self.graph)), dtype=np.float32))
         given = called(names, own)
         return self.answered(scores, [given[i] for i in positions], sure)
