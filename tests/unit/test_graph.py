@@ -81,6 +81,9 @@ def test_a_circle_is_spelt_out(edges: list[tuple[str, str]], said: str) -> None:
 
 
 def test_faults_of_arrays_are_named() -> None:
+    for pair in ((1, 2), ("a", "b", "c")):
+        with pytest.raises(DataError, match=r"edge 2 is \(.*\); an edge is a pair of names"):
+            Graph.from_edges([("a", "b"), pair])  # type: ignore[list-item]
     for names, parents, said in (
         ([], [], "0 nodes"),
         (["a", "a"], [[], []], "'a' appears twice"),

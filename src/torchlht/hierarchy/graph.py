@@ -45,6 +45,13 @@ PAIRS = 2**26
 """Most pairs of a node and one of its ancestors."""
 
 
+def _names_in(pair: Sequence[str], where: str) -> tuple[str, str]:
+    """The parent and the child of an edge. Raises DataError when it is something else."""
+    if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+        raise DataError(f"{where} is {pair!r}; an edge is a pair of names: parent, child")
+    return pair[0], pair[1]
+
+
 class Graph:
     """Classes, each with any number of parents, and without a circle.
 
@@ -96,9 +103,10 @@ class Graph:
             start: the number of the first pair.
 
         Raises:
+            DataError: when a pair is not one of two texts.
             HierarchyError: when there is a circle, which it spells out.
         """
-        told = (Edge(where.format(i), child, parent) for i, (parent, child) in enumerate(edges, start))
+        told = [Edge(where.format(i), *_names_in(pair, where.format(i))[::-1]) for i, pair in enumerate(edges, start)]
         return cls._linked(parents_of(told, source, names), source, {})
 
     @classmethod
