@@ -732,7 +732,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "pictures": ({"x": np.zeros((4, 3, 2), np.float32)}, "expected floating point"),
     "nothing": ({"x": X[:0], "y": Y[:0]}, "'x' is empty"),
     "no width": ({"x": X[:, :0]}, "'x' is empty"),
-    "NaN": ({"x": np.where(X == 4, np.nan, X)}, "1 rows of 'x' hold NaN or infinity"),
+    "NaN": ({"x": np.where(X == 4, np.nan, X)}, "1 rows of 'x' hold NaN or infinity, the first is row "),
     "infinity": ({"x": np.where(X == 4, np.inf, X)}, "1 rows of 'x' hold NaN or infinity"),
     "too large for float32": ({"x": np.where(X == 4, 1e300, X.astype(float))}, "1 rows of 'x' hold NaN or infinity"),
     "too large to square": ({"x": np.where(X == 4, -1e20, X)}, "1 rows of 'x' hold numbers beyond 1e"),

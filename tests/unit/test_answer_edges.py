@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_the_least_risk_is_promised_and_nothing_below_it(weighted: float, most: 
     assert curve.threshold(least + 1e-9, strict=strict) == GRID[0]
     with pytest.raises(ConfigError, match="cannot be promised"):
         curve.threshold(least - 1e-9, strict=strict)
+
+
+@pytest.mark.parametrize("samples", [7, 59, 105, 999, 20_000])
+def test_the_risk_that_a_refusal_names_can_be_promised(samples: int) -> None:
+    none, all_ = np.zeros(len(GRID)), np.full(len(GRID), float(samples))
+    curve = RiskCurve(samples, none, 1.0, none, all_)
+    with pytest.raises(ConfigError) as refused:
+        curve.threshold(1e-9)
+    said = re.search(r"only (\S+) or more can", str(refused.value))
+    assert said is not None
+    assert curve.threshold(float(said[1])) == GRID[0]
+    assert float(said[1]) <= 1.1 / (samples + 1)
+    assert RiskCurve(samples, 0.996 * all_, 1.0, all_, all_).least_said() is None  # 1.0 with two digits
 
 
 @pytest.mark.parametrize("most", [1.25, np.inf])

@@ -71,18 +71,23 @@ def known(graph: Graph, seed: int, count: int = 6) -> tuple[torch.Tensor, np.nda
 @given(graphs(), st.integers(0, 2**32 - 1))
 def test_probabilities_are_those_of_the_leaves_below_each_counted_once(graph: Graph, seed: int) -> None:
     x = torch.from_numpy(np.random.default_rng(seed).normal(size=(4, 3))).float()
-    for method in ("marginal", "flat", "multihead"):
-        net = network(graph, method)
+    for method in ("marginal", "flat", "multihead", *(("lht",) if graph.ranks is not None else ())):
+        net = network(graph, method, members=2)
         z = net(x)
-        leaf = torch.softmax(z[0, :, : len(graph.leaves)].double(), 1)
+        leaf = torch.softmax(z[..., : len(graph.leaves)].double(), 2).mean(0)
         plain = torch.stack([leaf[:, leaves_under(graph, node)].sum(1) for node in range(len(graph))], 1)
         if method == "multihead":
             own = plain.clone()
             inner = [node for node in range(len(graph)) if node not in graph.leaves]
-            own[:, inner] = torch.sigmoid(z[0, :, len(graph.leaves) :].double())
+            own[:, inner] = torch.sigmoid(z[..., len(graph.leaves) :].double()).mean(0)
             below = [[b for b in range(len(graph)) if node in naive_ancestors(graph, b)] for node in range(len(graph))]
             plain = torch.stack([own[:, some].amax(1) for some in below], 1)
-        torch.testing.assert_close(net.log_probs(z).exp().double(), plain, atol=1e-6, rtol=1e-4)
+        found = net.log_probs(z)
+        torch.testing.assert_close(found.exp().double(), plain, atol=1e-6, rtol=1e-4)
+        if method != "multihead":  # calibrated ones, too
+            warm = torch.softmax(found[:, graph.leaves].double() / 0.3, 1)
+            plain = torch.stack([warm[:, leaves_under(graph, node)].sum(1) for node in range(len(graph))], 1)
+            torch.testing.assert_close(net.rescaled(found, 0.3).exp().double(), plain, atol=1e-6, rtol=1e-4)
 
 
 @settings(max_examples=25, deadline=None)

@@ -81,6 +81,9 @@ def test_a_circle_is_spelt_out(edges: list[tuple[str, str]], said: str) -> None:
 
 
 def test_faults_of_arrays_are_named() -> None:
+    for pair in ((1, 2), ("a", "b", "c")):
+        with pytest.raises(DataError, match=r"edge 2 is \(.*\); an edge is a pair of names"):
+            Graph.from_edges([("a", "b"), pair])  # type: ignore[list-item]
     for names, parents, said in (
         ([], [], "0 nodes"),
         (["a", "a"], [[], []], "'a' appears twice"),
@@ -165,6 +168,13 @@ def test_parts_beside_a_file_are_read_with_it(tmp_path: Path) -> None:
     data = read_several(tmp_path / "x.train.arff")
     assert [len(data.index(name)) for name in ("train", "val", "test")] == [3, 2, 1]
     assert beside(write(tmp_path / "y.arff", TREE, "1,u,1")) == {"train": tmp_path / "y.arff"}
+    other = (
+        (tmp_path / "x.test.arff")
+        .read_text()
+        .replace("@ATTRIBUTE a numeric\n@ATTRIBUTE b {u,v}", "@ATTRIBUTE b {v,u}\n@ATTRIBUTE a numeric")
+    )
+    (tmp_path / "x.test.arff").write_text(other.replace("1,u,1", "u,1,1"))
+    np.testing.assert_array_equal(read_several(tmp_path / "x.train.arff").features, data.features)
     write(tmp_path / "x.test.arff", "1,2", "1,u,1")
     with pytest.raises(DataError, match="not those of"):
         read_several(tmp_path / "x.train.arff")

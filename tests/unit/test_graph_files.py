@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,15 @@ def np_names(tree: Hierarchy) -> list[str]:
         ({"a.csv": "name,parent\n,b\n"}, ["line 2: name is empty"]),
         ({"a.csv": "name,parent\n"}, ["holds no classes"]),
         ({"a.csv": "id,name,parent\n1,x,3\n2,x,4\n"}, ["line 1: unknown column 'id'"]),
+        ({"a.csv": "name,parent\na,x\na,y\n,x\nz\n"}, ["line 4: name is empty", "line 5: 1 cells"]),
+        ({"a.json": '{"parents": {"a": ["b"],\n"c": [null, "b"]}}'}, ["line 2: 'c' must have a name"]),
+        (
+            {
+                "a.json": '{"format": "torchlht-graph-1", "names": ["a", "b"], "parents": [[-1], []]}',
+                "b.csv": "name,parent\nb,c\n",
+            },
+            ["a.json: a: a parent is outside 0…1"],
+        ),
         ({"a.yaml": "parents: [a, b]\n"}, ["line 1: parents must be names with their parents"]),
         ({"a.yaml": "parents:\n  a: [[b]]\n"}, ["line 2: 'a' must have a name"]),
         ({"a.obo": "[Term]\nid: X:1\nis_a: X:9\n"}, ["line 3: 'X:1' is under 'X:9', which no [Term] describes"]),
@@ -135,6 +145,15 @@ def test_faults_are_named(tmp_path: Path, files: dict[str, str], said: list[str]
     with pytest.raises(LHTError) as error:
         Graph.read(",".join(str(tmp_path / name) for name in files))
     assert all(one in str(error.value) for one in said), error.value
+
+
+def test_a_faulty_table_of_a_graph_is_not_told_that_it_is_no_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {"a.csv": "name,parent\na,x\na,y\n,x\nz\n"})
+    with pytest.raises(SystemExit):
+        main(["hierarchy", "check", str(tmp_path / "a.csv")])
+    said = capsys.readouterr()
+    assert "2 problems" in said.out + said.err
+    assert "two parents" not in said.out + said.err
 
 
 def test_where_a_tree_is_needed_a_graph_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -188,6 +207,23 @@ def test_rows_beside_an_ontology_name_its_classes_by_name_or_id(tmp_path: Path, 
         Graph.read("c.csv,a.obo")
 
 
+def test_former_ids_stand_for_the_class_that_has_them_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(
+        tmp_path,
+        {
+            "a.obo": "[Term]\nid: X:1\nname: wing\nalt_id: X:8\nalt_id: X:9\n\n[Term]\nid: X:2\nname: fin\nalt_id: X:9\n",
+            "b.obo": "[Term]\nid: X:3\nname: tip\nis_a: X:8 ! wing\nis_a: X:2\n",
+            "c.csv": "name,parent\nfeather,X:8\n",
+        },
+    )
+    graph = Graph.read("a.obo,b.obo,c.csv")
+    assert parents(graph) == {"wing": set(), "fin": set(), "tip": {"wing", "fin"}, "feather": {"wing"}}
+    assert graph.names[graph.index("X:8")] == "wing"
+    with pytest.raises(DataError, match="'X:9' fits 2 classes, 'wing' and 'fin'"):
+        graph.index("X:9")
+
+
 def test_names_of_ontologies_are_read_as_their_formats_write_them(tmp_path: Path) -> None:
     skos = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"
     write(
@@ -204,9 +240,9 @@ def test_names_of_ontologies_are_read_as_their_formats_write_them(tmp_path: Path
 class Directed:
     """What networkx.DiGraph has of what is read."""
 
-    def __init__(self, edges: list[tuple[str, str]], names: dict[str, str], directed: bool = True) -> None:
+    def __init__(self, edges: Sequence[tuple[Any, ...]], names: dict[str, str], directed: bool = True) -> None:
         self.edges, self._names, self._directed = edges, names, directed
-        self.nodes = _Nodes({node: {"name": names[node]} if node in names else {} for edge in edges for node in edge})
+        self.nodes = _Nodes({node: {"name": names[node]} if node in names else {} for edge in edges for node in edge[:2]})
 
     def is_directed(self) -> bool:
         return self._directed
@@ -224,11 +260,20 @@ def test_networkx_either_way_round() -> None:
     found = Graph.from_networkx(up, up=True)
     assert parents(found) == BAT
     assert found.index("b") == found.index("bat")
+    keyed = [("b", "mammal", "is_a"), ("b", "flyer", "part_of"), ("gull", "flyer", "is_a"), ("b", "gull", "regulates")]
+    obo = Directed(keyed, {"b": "bat"})
+    assert parents(Graph.from_networkx(obo, up=True)) == BAT
+    assert parents(Graph.from_networkx(obo, up=True, kinds=["is_a"]))["bat"] == {"mammal"}
+    assert parents(Graph.from_networkx(Directed([("a", "b", 0), ("a", "b", 1)], {}))) == {"a": set(), "b": {"a"}}
+    with pytest.raises(DataError, match=r"no edge has one of the keys \['nope'\] \(keys: \['is_a', 'part_of', 'regulates'\]\)"):
+        Graph.from_networkx(obo, kinds=["nope"])
+    with pytest.raises(DataError, match="list is no graph of networkx"):
+        Graph.from_networkx(keyed)
     with pytest.raises(HierarchyError, match="its own grandparent"):
         Graph.from_networkx(Directed([("a", "b"), ("b", "a")], {}))
     with pytest.raises(DataError, match="no directions"):
         Graph.from_networkx(Directed([("a", "b")], {}, directed=False))
     with pytest.raises(DataError, match="1 and '1' are two nodes, but both read '1'"):
-        Graph.from_networkx(Directed([(1, "x"), ("1", "y")], {}))  # type: ignore[list-item]
+        Graph.from_networkx(Directed([(1, "x"), ("1", "y")], {}))
     with pytest.raises(DataError, match="has an empty name"):
         Graph.from_networkx(Directed([("", "y")], {}))

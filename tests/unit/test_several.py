@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -207,16 +208,20 @@ def test_the_smoother_is_kernel_ridge_regression_and_leaves_samples_out() -> Non
 # ---- train, predict, evaluate -----------------------------------------------------------------------------------------
 
 
-def write_genes(folder: Path, count: int = 90) -> Path:
-    """Samples whose features are their classes: a class a, b or c under x or y, and deep under a and c."""
+def write_genes(folder: Path, count: int = 90, names: Sequence[str] = ("f0", "f1", "f2", "f3")) -> Path:
+    """Samples whose features are their classes: a class a, b or c under x or y, and deep under a and c.
+
+    `names` are those of the attributes, in the order in which they are written; f0 to f3 have values, others are 0.
+    """
     generator = np.random.default_rng(0)
-    header = "".join(f"@ATTRIBUTE f{i} numeric\n" for i in range(4))
+    header = "".join(f"@ATTRIBUTE {name} numeric\n" for name in names)
     rows = []
     for i in range(count):
         kind = i % 4
         features = generator.normal(size=4) * 0.3 + 2 * np.eye(4)[kind]
         labels = ("a@b", "deep", "b", "c")[kind] + ("@b" if kind == 1 and i % 8 == 1 else "")
-        rows.append(",".join(f"{v:.3f}" for v in features) + f",{labels}")
+        values = {f"f{i}": f"{v:.3f}" for i, v in enumerate(features)}
+        rows.append(",".join(values.get(name, "0") for name in names) + f",{labels}")
     text = f"{header}@ATTRIBUTE class hierarchical root/x,root/y,x/a,y/a,x/b,y/c,a/deep,c/deep\n@DATA\n"
     (folder / "genes.train.arff").write_text(text + "\n".join(rows) + "\n")
     (folder / "genes.test.arff").write_text(text + "\n".join(rows[:24]) + "\n")
@@ -262,13 +267,20 @@ def test_values_of_arff_files_may_stand_in_quotes_and_classes_between_blanks(tmp
     read = arff(tmp_path, """ 0.5 , 'b,c' , "1/1 @ 2" """)
     np.testing.assert_array_equal(read.features, np.array([[0.5, 0, 1]], np.float32))
     assert [name for name, one in zip(read.graph.names, read.labels[0], strict=True) if one == 1] == ["1", "1/1", "2"]
+    sparse = arff(tmp_path, "{1 'b,c', 2 1/1@2}")
+    np.testing.assert_array_equal(sparse.features, np.array([[0, 0, 1]], np.float32))
+    np.testing.assert_array_equal(sparse.labels, read.labels)
+    np.testing.assert_array_equal(arff(tmp_path, "{0 2,2 1}").features, np.array([[2, 1, 0]], np.float32))
     assert arff(tmp_path, "1,a,1/1", "1/1,1/2,2/1").graph.names == ("1", "1/1", "1/2", "2", "2/1")  # edges have a root
 
 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("{0 1.5, 2 1/1}", "a sparse row, which is not read"),
+        ("{f 1.5, 2 1/1}", "a sparse row is written {0 1.5,2 class}"),
+        ("{0 1.5, 2 1/1", "a sparse row is written {0 1.5,2 class}"),
+        ("{0 1.5, 3 1/1}", "position 3, but there are 3 attributes"),
+        ("{0 1.5}", "a class without a name"),
         ("1e300,a,1", "f is '1e300'; a value is a finite number"),
         ("nan,a,1", "f is 'nan'; a value is a finite number"),
         ("1,a,1@", "a class without a name; write . where nothing is known"),
@@ -279,6 +291,51 @@ def test_values_of_arff_files_may_stand_in_quotes_and_classes_between_blanks(tmp
 def test_faulty_rows_of_arff_files_are_named(tmp_path: Path, row: str, said: str) -> None:
     with pytest.raises(DataError, match=rf"x\.arff line 6: {said}"):
         arff(tmp_path, row)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("@ATTRIBUTE kind {a,b,a}", "attribute 'kind' lists 'a' twice"),
+        ("@ATTRIBUTE kind", "an attribute is written @ATTRIBUTE name numeric"),
+        ("@ATTRIBUTE c hierarchical 1\n@ATTRIBUTE d hierarchical 2", "the hierarchical attribute must be the last one"),
+    ],
+)
+def test_faulty_attributes_are_named(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "x.arff").write_text(f"@ATTRIBUTE f numeric\n{line}\n@ATTRIBUTE class hierarchical 1\n@DATA\n1,a,1\n")
+    with pytest.raises(DataError, match=rf"x\.arff line [23]: {said}"):
+        read_arff(tmp_path / "x.arff")
+
+
+def test_values_may_follow_a_name_and_a_remark_the_values(tmp_path: Path) -> None:
+    (tmp_path / "x.arff").write_text("@ATTRIBUTE kind{a,b} % two\n@ATTRIBUTE class hierarchical 1,2\n@DATA\nb,1\n")
+    assert read_arff(tmp_path / "x.arff").columns == ("kind=a", "kind=b")
+
+
+def test_attributes_are_known_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = torchlht.train(str(write_genes(tmp_path)), out=tmp_path / "run", method="flat", width=8, epochs=1, quiet=True).path
+    onnx = torchlht.export(run, tmp_path / "run.onnx").path
+    for name in ("turned", "renamed", "wider"):
+        (tmp_path / name).mkdir()
+    write_genes(tmp_path / "turned", names=("f2", "f0", "f3", "f1"))
+    asked = {name: str(tmp_path / name / "genes.test.arff") for name in (".", "turned")}
+    for words in (
+        ["predict", str(run), "--format", "json"],
+        ["predict", str(onnx), "--format", "json"],
+        ["evaluate", str(run), "--json"],
+    ):
+        said = []
+        for file in asked.values():
+            main([*words[:2], file, *words[2:]])
+            said.append(capsys.readouterr().out)
+        assert said[0] == said[1]
+    write_genes(tmp_path / "renamed", names=("f0", "f1", "f2", "g"))
+    write_genes(tmp_path / "wider", names=("f0", "f1", "f2", "f3", "f4"))
+    for name, fault in (("renamed", "lacks the attribute 'f3'"), ("wider", "also has the attribute 'f4'")):
+        for words in (["predict", str(onnx)], ["evaluate", str(run)]):
+            with pytest.raises(SystemExit):
+                main([*words, str(tmp_path / name / "genes.test.arff")])
+            assert fault in capsys.readouterr().err
 
 
 def test_a_run_in_python_is_the_same_again_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,6 +395,28 @@ def test_other_doors_say_how_to_open_such_a_run(tmp_path: Path) -> None:
         GraphModel.load(run.path)
 
 
+def test_features_that_are_none_are_named_in_python_too(tmp_path: Path) -> None:
+    file = write_genes(tmp_path)
+    model = torchlht.load(torchlht.train(str(file), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True))
+    assert isinstance(model, GraphModel)
+    x = np.zeros((3, 4))
+    for wrong, said in (
+        (np.where(np.arange(12).reshape(3, 4) == 6, np.inf, x), "features of row 1 hold infinity"),
+        (np.where(np.arange(12).reshape(3, 4) == 6, 1e300, x), "features of row 1 hold infinity"),
+        (np.full((3, 4), "a"), "features are <U.*; this model takes numbers"),
+        (x[0], r"features are \(4,\); this model takes \(samples, 4\)"),
+        (str(tmp_path / "none.npz"), "none.npz: no such file"),
+    ):
+        with pytest.raises(DataError, match=said):
+            model.predict(wrong)
+    assert len(model.predict(x * np.nan)) == 3  # missing
+    write_genes(tmp_path, names=("f1", "f0", "f3", "f2"))
+    test = read_arff(tmp_path / "genes.test.arff")
+    in_file = model.predict(tmp_path / "genes.test.arff")
+    in_order = model.predict(test.features[:, [1, 0, 3, 2]])
+    assert [one.probabilities for one in in_file] == [one.probabilities for one in in_order]
+
+
 def test_python_measures_calibrates_and_exports_such_runs(tmp_path: Path) -> None:
     file = write_genes(tmp_path)
     run = torchlht.train(str(file), out=tmp_path / "a", method="flat", width=8, epochs=1, quiet=True)
@@ -376,3 +455,18 @@ def test_of_many_samples_some_are_kept_evenly_spread(monkeypatch: pytest.MonkeyP
     made = Smoother.fit(x, y, y == 1)
     assert len(made.samples) == 10
     torch.testing.assert_close(made.samples[[0, -1]], x[[0, 29]])
+
+
+def test_the_report_of_a_run_calls_levels_by_their_names(tmp_path: Path) -> None:
+    x, kind = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32), np.arange(40) % 3
+    arrays = {"nodes": ["A", "B", "a", "b", "c"], "edges": [[0, 2], [0, 3], [1, 4]], "levels": ["species", "family"]}
+    y = np.array([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]])[kind]
+    np.savez(tmp_path / "x.npz", x=x, y=y, train=kind < 2, **{name: np.array(value) for name, value in arrays.items()})
+    run = torchlht.train(str(tmp_path / "x.npz"), out=tmp_path / "a", epochs=1, width=8, quiet=True).path
+    page = torchlht.report(run).path.read_text()
+    assert "set right" in page
+    assert "On 13 test samples, hierarchical F1 is" in page
+    assert "family" in page
+    assert "level1" not in page
+    assert "All classes that some sample is known to have" in page
+    assert "The promise of at most 1 %, 5 % and 10 % wrong answers: from" in page

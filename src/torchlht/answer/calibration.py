@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context, Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -260,8 +261,8 @@ class RiskCurve:
             holds = self._bound(way)[:-1] <= risk  # at the last threshold nothing is answered
             if holds.any():
                 return float(GRID[int(holds.argmax())])
-        lowest = self.lowest_risk(strict=strict)
-        can = "nothing can" if lowest is None else f"only {lowest:.2g} or more can"
+        lowest = self.least_said(strict=strict)
+        can = "nothing can" if lowest is None else f"only {lowest:g} or more can"
         raise ConfigError(
             f"`risk={risk:g}` cannot be promised from {self.samples:,} validation samples, {can}: "
             "pass a higher `risk`, or run lht calibrate RUN DATA with more labelled samples"
@@ -274,6 +275,14 @@ class RiskCurve:
             enough = self.most / (TAKEN * (self.samples + 1))  # B takes no more than its share of such an α
             least = min(least, max(float(self._bound(strict=False)[:-1].min()), enough))
         return least if least < 1 else None
+
+    def least_said(self, *, strict: bool = False) -> float | None:
+        """`lowest_risk` with two digits, rounded up, so that what is said can be promised; None if that is not below 1."""
+        lowest = self.lowest_risk(strict=strict)
+        if lowest is None:
+            return None
+        said = Decimal(lowest).normalize(Context(prec=2, rounding=ROUND_CEILING))
+        return float(said) if said < 1 else None
 
     def _bound(self, strict: bool) -> Floats:
         """(G,) the left side of the condition at each threshold."""

@@ -153,8 +153,27 @@ class Predictor(ABC):
         return answer_by(prediction, self.hierarchy, rule or self.rule)
 
 
+def as_features(inputs: Tensor | NDArray[Any], in_features: int) -> Tensor:
+    """An array of features, (N, d), NaN where a value is missing. Raises DataError when it is none, or not as wide."""
+    try:
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is refused below
+            given = inputs if isinstance(inputs, Tensor) else torch.from_numpy(inputs.astype(np.float32))
+    except (TypeError, ValueError):
+        raise DataError(f"features are {inputs.dtype}; this model takes numbers") from None
+    x = given.to(torch.float32)
+    if x.dim() != 2 or x.shape[1] != in_features:
+        raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {in_features})")
+    if len(rows := x.isinf().any(dim=1).nonzero()):
+        raise DataError(f"features of row {int(rows[0])} hold infinity, or numbers too large for float32; scale or remove them")
+    return x
+
+
 def as_samples(
-    inputs: Any, preprocess: Preprocess | None, in_features: int, unreadable: list[Problem] | None
+    inputs: Any,
+    preprocess: Preprocess | None,
+    in_features: int,
+    unreadable: list[Problem] | None,
+    columns: Sequence[str] = (),
 ) -> tuple[list[str], SampleSet]:
     """A name for each input, and a set of all of them, whose labels are their positions.
 
@@ -163,6 +182,7 @@ def as_samples(
         preprocess: how pictures are prepared; None if the inputs are features.
         in_features: width of the features.
         unreadable: a list that takes unreadable pictures, or None.
+        columns: names of the features, or none.
 
     Raises:
         DataError: when they are of the wrong kind.
@@ -170,9 +190,7 @@ def as_samples(
     if isinstance(inputs, Tensor | np.ndarray):
         if preprocess is not None:
             raise DataError("this model takes pictures: pass paths or PIL images, not an array of features")
-        x = torch.as_tensor(inputs, dtype=torch.float32)
-        if x.dim() != 2 or x.shape[1] != in_features:
-            raise DataError(f"features are {tuple(x.shape)}; this model takes (samples, {in_features})")
+        x = as_features(inputs, in_features)
         return [f"row {i}" for i in range(len(x))], FeatureSet(x, torch.arange(len(x)).unsqueeze(1))
     if not isinstance(inputs, str | Path | Picture | Image.Image | Iterable):
         takes = "features: an (N, d) array" if preprocess is None else "pictures: paths or PIL images"
@@ -181,7 +199,7 @@ def as_samples(
     if preprocess is None:
         if not several or not all(isinstance(one, str | Path) for one in several):
             raise DataError("this model takes features: pass an (N, d) array, or an .npz with an array 'x'")
-        return as_samples(np.concatenate([feature_rows(one) for one in several]), None, in_features, unreadable)
+        return as_samples(np.concatenate([feature_rows(one, columns) for one in several]), None, in_features, unreadable)
     several = [picture for one in several for picture in (pictures_of(one) if isinstance(one, str | Path) else [one])]
     names = [f"image {i}" if isinstance(one, Image.Image) else str(one) for i, one in enumerate(several)]
     data = ImageSet(several, torch.arange(len(several)).unsqueeze(1), preprocess)

@@ -21,7 +21,7 @@ from torchlht.answer.facets import GraphCalibration, Sure, closed, likeliest, su
 from torchlht.answer.facets import sure as threshold
 from torchlht.answer.finding import GRAPH, check_run
 from torchlht.answer.html import labels_html
-from torchlht.answer.model import Inputs, Model, Unfilled, as_samples
+from torchlht.answer.model import Inputs, Model, Unfilled, as_features, as_samples
 from torchlht.answer.records import CONFIG, WEIGHTS, read_config
 from torchlht.data.batches import SampleSet
 from torchlht.data.pictures import Problem
@@ -87,6 +87,7 @@ class Answering:
         thresholds: (levels,) from which probability on a class is answered, if samples have several labels.
         preprocess: how pictures are prepared; None if the inputs are features.
         in_features: width of the features.
+        columns: names of the features, if the training data named them.
         sure: the threshold that answers usually have.
     """
 
@@ -98,6 +99,7 @@ class Answering:
     thresholds: Tensor
     in_features: int
     preprocess: Preprocess | None = None
+    columns: tuple[str, ...] = ()
     sure: Sure = USUAL
 
     def probabilities(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -154,7 +156,7 @@ class Answering:
 
         Args:
             inputs: one picture (path or PIL) or several, folders, patterns, tables; for a model on features, an (N, d) array,
-                NaN where a value is missing, or .npz files with an array `x`.
+                NaN where a value is missing, .arff files, or .npz files with an array `x`.
             names: what to call the samples in the answers.
             sure: a threshold that is already known.
             confidence: answer with the classes whose probability reaches this; by default with those that reach the
@@ -170,8 +172,9 @@ class Answering:
         sure = sure or threshold(confidence, risk, self.calibration, strict=strict)
         if isinstance(inputs, np.ndarray) and self.preprocess is None:
             rows = [f"row {i}" for i in range(len(inputs))]
-            return self.answered(self.probabilities(inputs), called(names, rows), sure)
-        own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable)
+            x = as_features(inputs, self.in_features).numpy()
+            return self.answered(self.probabilities(x), called(names, rows), sure)
+        own, data = as_samples(inputs, self.preprocess, self.in_features, unreadable, self.columns)
         positions, scores = self.look_at(data) if len(data) else ([], np.empty((0, len(self.graph)), dtype=np.float32))
         given = called(names, own)
         return self.answered(scores, [given[i] for i in positions], sure)
@@ -221,6 +224,7 @@ class GraphModel(Answering, nn.Module):
         backbone: turns pictures into features; None if the inputs are features.
         preprocess: how pictures are prepared; by default as the backbone needs it.
         levels: names of the levels, coarse → fine, or none.
+        columns: names of the features, or none.
     """
 
     def __init__(
@@ -232,10 +236,11 @@ class GraphModel(Answering, nn.Module):
         backbone: Backbone | None = None,
         preprocess: Preprocess | None = None,
         levels: Sequence[str] = (),
+        columns: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.network, self.smoother, self.graph = network, smoother, network.graph
-        self.backbone, self.levels = backbone or create_backbone("none"), tuple(levels)
+        self.backbone, self.levels, self.columns = backbone or create_backbone("none"), tuple(levels), tuple(columns)
         self.preprocess = preprocess or self.backbone.preprocess
         self.exclusive, self.calibration, self.in_features = network.args.exclusive, None, network.in_features
         self.register_buffer("judged", torch.from_numpy(np.asarray(judged, dtype=bool)))
@@ -316,6 +321,7 @@ class GraphModel(Answering, nn.Module):
         model = {"backbone": self.backbone.name, "in_features": self.network.in_features, "method": self.network.args.method}
         more: dict[str, Any] = {"preprocess": self.preprocess.to_dict()} if self.preprocess else {}
         more |= {"levels": list(self.levels)} if self.levels else {}
+        more |= {"columns": list(self.columns)} if self.columns else {}
         more |= {"pooling": "both"} if self.backbone.peaked else {}
         version = importlib.metadata.version("torchlht")
         written = {"torchlht": version, "model": model | {"options": options, "smoothed": kept, **more}, **extra}
@@ -347,8 +353,8 @@ class GraphModel(Answering, nn.Module):
             if peaked:
                 backbone.add_peaks()
             spec = Preprocess.from_dict(config["preprocess"]) if config.get("preprocess") else None
-            levels = config.get("levels", ())
-            model = cls(network, np.ones(len(graph), bool), smoother, backbone=backbone, preprocess=spec, levels=levels)
+            named = {name: config.get(name, ()) for name in ("levels", "columns")}
+            model = cls(network, np.ones(len(graph), bool), smoother, backbone=backbone, preprocess=spec, **named)
             model.load_state_dict(load_file(folder / WEIGHTS))
         except (ConfigError, BackboneError, TypeError, ValueError) as error:
             raise RunError(f"{folder / CONFIG}: no model can be built from it ({first_line(error)})") from error

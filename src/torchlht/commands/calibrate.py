@@ -74,8 +74,8 @@ def calibrate_graph(args: CalibrateArgs) -> None:
     if args.json:
         print(json.dumps(found.to_dict(), indent=1))
         return
-    lowest = found.risk.lowest_risk()
-    risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
+    lowest = found.risk.least_said()
+    risk = f"the least --risk that can be promised is {lowest:g}" if lowest else "no --risk can be promised"
     console.say(f"temperature {found.temperature:.2f}, from {console.plural(found.samples, 'sample')}; {risk}")
     console.say(f"saved in {args.run} · next: lht predict {args.run} FILE… --confidence 0.9")
 
@@ -87,6 +87,6 @@ def calibration_text(found: Calibration, tree: Hierarchy, rule: str) -> str:
     few = {k: "" if found.samples[k] >= FEW else " (too few labels)" for k in tree.top_down}
     temperatures = "  ".join(f"{tree.levels[k]} {found.temperatures[k]:.2f}{few[k]}" for k in tree.top_down)
     labels = " · ".join(f"{tree.levels[k]} {found.samples[k]:,}" for k in tree.top_down)
-    lowest = found.risks[rule].lowest_risk()
-    risk = f"the least --risk that can be promised is {lowest:.2g}" if lowest else "no --risk can be promised"
+    lowest = found.risks[rule].least_said()
+    risk = f"the least --risk that can be promised is {lowest:g}" if lowest else "no --risk can be promised"
     return f"temperatures: {temperatures}\nfitted to labels of the {found.source}: {labels}; {risk}"

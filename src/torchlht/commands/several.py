@@ -82,14 +82,9 @@ def predict_features(model: Answering, args: PredictArgs, asked: Sure) -> list[L
 
 def predict_file(model: Answering, path: Path, limit: int | None, asked: Sure) -> list[Labels]:
     """The answers to the samples of one file."""
-    if path.suffix.lower() == ".arff":
-        from torchlht.data.arff import read_arff
+    from torchlht.data.inputs import feature_rows
 
-        x, first = read_arff(path).features[:limit], 1
-    else:
-        from torchlht.data.inputs import feature_rows
-
-        x, first = feature_rows(path)[:limit], 0  # rows are numbered as in messages about the file
+    x, first = feature_rows(path, model.columns)[:limit], int(path.suffix.lower() == ".arff")  # as messages about it count rows
     return model.predict(x, [f"{path.name} row {first + i}" for i in range(len(x))], asked)
 
 

@@ -7,6 +7,7 @@
 -0.23,G1,01/01/03@01/02                               several classes are joined by @; ? is a missing value
 0.11,S,01/01/?                                        known down to 01/01: what lies below it is unknown
 0.40,?,?                                              nothing is known about its classes
+{0 1.5,2 01/02}                                       a sparse row: other numbers are 0, other values the first of their list
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from torchlht.errors import DataError
 from torchlht.hierarchy.graph import Graph, Labels
 
 ROOT = "root"
-ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)\s+(.*)""", re.IGNORECASE)
+ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|[^\s{]+)(?:\s+|(?={))(\S.*)""", re.IGNORECASE)
+ENTRY = re.compile(r"""\s*(\d+)\s+((?:'[^']*'|"[^"]*"|[^,'"]*)\s*),""")
 CELL = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,]*))\s*,""")
 MISSING = "?"
 LARGEST = float(np.finfo(np.float32).max)
@@ -64,14 +66,17 @@ def read_arff(path: Path) -> Arff:
         text = line.strip()
         if text.lower().startswith("@data"):
             rows, first = [(i, row) for i, row in lines if row.strip() and not row.lstrip().startswith("%")], number
-        elif found := ATTRIBUTE.match(text):
+        elif text.lower().startswith("@attribute"):
+            found, where = ATTRIBUTE.match(text), f"{path} line {number}"
+            if found is None:
+                raise DataError(f"{where}: an attribute is written @ATTRIBUTE name numeric, or with values: {{a,b}}")
             name, kind = found[1].strip("'\""), found[2].strip()
+            if graph is not None:
+                raise DataError(f"{where}: the hierarchical attribute must be the last one")
             if kind.lower().startswith("hierarchical"):
-                graph, paths = _graph(kind[len("hierarchical") :].strip(), f"{path} line {number}")
-            elif graph is not None:
-                raise DataError(f"{path} line {number}: the hierarchical attribute must be the last one")
+                graph, paths = _graph(kind[len("hierarchical") :].strip(), where)
             else:
-                columns.append(_column(name, kind, f"{path} line {number}"))
+                columns.append(_column(name, kind, where))
     if graph is None:
         raise DataError(f"{path}: no attribute is `hierarchical`; that is how the classes and their parents are written")
     if not rows:
@@ -82,8 +87,12 @@ def read_arff(path: Path) -> Arff:
 def _column(name: str, kind: str, where: str) -> Column:
     if kind.lower().split()[0] in ("numeric", "real", "integer"):
         return Column(name, None)
-    if kind.startswith("{") and kind.endswith("}"):
-        return Column(name, {value: i for i, value in enumerate(_cells(kind[1:-1]))})
+    listed = re.sub(r"}\s*%.*", "}", kind)  # without a remark
+    if listed.startswith("{") and listed.endswith("}"):
+        values = _cells(listed[1:-1])
+        if twice := next((value for i, value in enumerate(values) if value in values[:i]), None):
+            raise DataError(f"{where}: attribute {name!r} lists {twice[:40]!r} twice")
+        return Column(name, {value: i for i, value in enumerate(values)})
     raise DataError(f"{where}: attribute {name!r} is {kind[:40]!r}; numeric, {{a,b,…}} and hierarchical are read")
 
 
@@ -111,15 +120,41 @@ def _cells(line: str) -> list[str]:
     return [found[found.lastindex or 0].strip() for found in CELL.finditer(f"{line},")]
 
 
+def _spread(line: str, columns: list[Column], where: str) -> list[str]:
+    """All values of a sparse row."""
+    cells = ["0" if column.values is None else next(iter(column.values)) for column in columns] + [""]
+    text, at = line.removeprefix("{").removesuffix("}").strip().removesuffix(",") + ",", 0
+    while at < len(text):
+        found = ENTRY.match(text, at)
+        if found is None or not line.endswith("}"):
+            raise DataError(f"{where}: a sparse row is written {{0 1.5,{len(columns)} class}}: positions, from 0, with values")
+        if int(found[1]) >= len(cells):
+            raise DataError(f"{where}: position {found[1]}, but there are {len(cells)} attributes, from 0")
+        cells[int(found[1])], at = _cells(found[2])[0], found.end()
+    return cells
+
+
+def in_order(features: NDArray[np.float32], own: Sequence[str], wanted: Sequence[str], source: str) -> NDArray[np.float32]:
+    """Features with columns of these names in the order that is wanted. Raises DataError when they are others."""
+    if tuple(own) == tuple(wanted):
+        return features
+    for names, others, what in ((wanted, own, "lacks"), (own, wanted, "also has")):
+        if odd := [name for name in names if name not in others]:
+            more = f" (and {len(odd) - 1:,} more)" if len(odd) > 1 else ""
+            raise DataError(f"{source}: {what} the attribute {odd[0]!r}{more}; attributes must be those of the training data")
+    place = {name: i for i, name in enumerate(own)}
+    if len(place) < len(own):
+        raise DataError(f"{source}: two attributes have one name, so they must stand in the order of the training data")
+    return features[:, [place[name] for name in wanted]]
+
+
 def _filled(path: Path, rows: list[tuple[int, str]], columns: list[Column], graph: Graph, paths: bool) -> Arff:
     starts = np.cumsum([0, *(column.width() for column in columns)])
     features = np.zeros((len(rows), starts[-1]), dtype=np.float32)
     labels = np.zeros((len(rows), len(graph)), dtype=np.int8)
     opened = np.zeros(labels.shape, dtype=bool)
     for i, (number, line) in enumerate(rows):
-        if line.lstrip().startswith("{"):
-            raise DataError(f"{path} line {number}: a sparse row, which is not read; write all values of all rows")
-        cells = _cells(line)
+        cells = _spread(line.strip(), columns, f"{path} line {number}") if line.lstrip().startswith("{") else _cells(line)
         if len(cells) != len(columns) + 1:
             raise DataError(f"{path} line {number}: {len(cells)} values for {len(columns) + 1} attributes")
         for column, start, cell in zip(columns, starts, cells, strict=False):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from torchlht.data.arff import in_order, read_arff
 from torchlht.data.named import is_known
 from torchlht.data.pictures import Picture, as_place, as_url, is_image, picture_at
 from torchlht.data.samples import read_data, source_of
@@ -74,12 +75,21 @@ def test_pictures(name: str) -> list[Picture]:
     return [image for image, part in zip(images, split, strict=False) if part == "test" or "test" not in split]
 
 
-def feature_rows(file: Picture | Path | str) -> NDArray[np.float32]:
-    """The features in an .npz, one row per sample. Raises DataError, also for a picture."""
+def feature_rows(file: Picture | Path | str, columns: Sequence[str] = ()) -> NDArray[np.float32]:
+    """The features in an .npz or .arff, one row per sample, in the order of these columns, if both have names.
+
+    Raises:
+        DataError: when there is no such file, it is a picture, or its features have other names.
+    """
     path = Path(str(file))
     if is_image(path):
         raise DataError(
             f"{path} is a picture, but this model takes features: pass an .npz with an array 'x', made by the network "
             "that made the training features, or train a model on pictures"
         )
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    if path.suffix.lower() == ".arff":
+        found = read_arff(path)
+        return in_order(found.features, found.columns, columns or found.columns, str(path))
     return read_features(path)

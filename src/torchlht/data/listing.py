@@ -129,7 +129,7 @@ def list_table(path: Path, given: bool, levels: Sequence[str] | None, unknown: S
         Listed(key, picture_at(path.parent / file), split, _labels_of(place, line, columns, cells, unknown))
         for key, file, split, (line, cells), place in rows
     ]
-    listed = joined(found, [os.path.normpath(file) for file in files])
+    listed = joined(path, found, [os.path.normpath(file) for file in files])
     rows_of_labels = [Row(label.where, label.names) for one in listed for label in one.labels]
     return Listing(listed, tuple(columns), None if given else tree_of(rows_of_labels, tuple(columns), path))
 
@@ -182,7 +182,7 @@ def list_folder(root: Path, given: bool, levels: Sequence[str] | None, unknown: 
                 found.append(Listed(key, FilePicture(image), split, (Label(key, names),)))
     if not found:
         raise DataError(f"{root}: no pictures in it or its folders (looked for .jpg, .png, .webp and other common kinds)")
-    pictures = joined(found, same_files([one.picture for one in found]))
+    pictures = joined(root, found, same_files([one.picture for one in found]))
     return Listing(pictures, implied.levels[::-1] if implied else tuple(known), implied)
 
 
@@ -207,7 +207,7 @@ def same_files(pictures: Sequence[Picture]) -> list[str]:
 # ---- joining -------------------------------------------------------------------------------------------------------
 
 
-def joined(found: Sequence[Listed], same: Sequence[str]) -> list[Listed]:
+def joined(path: Path, found: Sequence[Listed], same: Sequence[str]) -> list[Listed]:
     """One entry for each picture, with the labels of all of its rows or places, in the order of names.
 
     Raises:
@@ -221,7 +221,7 @@ def joined(found: Sequence[Listed], same: Sequence[str]) -> list[Listed]:
             if other.split != first.split:
                 places = f"in {first.split} ({first.labels[0].where}) and in {other.split} ({other.labels[0].where})"
                 raise DataError(
-                    f"{first.key}: is {places}; a picture has one split, or a model is tested on what it has learned"
+                    f"{path}: {first.key} is {places}; a picture has one split, or a model is tested on what it has learned"
                 )
     whole = [group[0]._replace(labels=tuple(label for one in group for label in one.labels)) for group in groups.values()]
     return sorted(whole, key=lambda one: one.key)

@@ -12,6 +12,7 @@ levels                     optional: names of the levels, fine first, as in file
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,10 +54,12 @@ def read_nodes(path: Path, given: Graph | None) -> Found:
     arrays = read_arrays(path)
     x = features_in(arrays, path)
     names = names_in(arrays["nodes"], "nodes", path)
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise DataError(f"{path}: 'nodes' names {twice!r} twice; a class has one name, and one column of 'y'")
     graph = given or _graph(names, arrays, path)
     places = np.array([_place(name, graph, path) for name in names], dtype=np.int64)
     if len(set(places.tolist())) < len(names):
-        raise DataError(f"{path}: 'nodes' names a class twice")
+        raise DataError(f"{path}: two names in 'nodes' stand for one class")
     if "y" in arrays and "labels" in arrays:
         raise DataError(f"{path}: holds both 'y' and 'labels'; labels are told once: leave one of them out")
     labels = _multi_hot(arrays, path, graph, places, len(x)) if "y" in arrays else _ragged(arrays, path, graph, places, len(x))

@@ -8,12 +8,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlht.data.arff import Arff, read_arff
+from torchlht.data.arff import in_order, read_arff
 from torchlht.data.listing import has_bars, label_matrix, list_folder, list_table
 from torchlht.data.named import is_known, known_names
 from torchlht.data.nodes import holds_nodes, read_nodes
@@ -42,6 +41,7 @@ class Several:
         split: "train", "val" or "test" for each sample.
         images: a picture per sample, or None for features.
         features: (N, d), NaN where a value is missing; None for pictures.
+        columns: names of the features, if the data names them.
         levels: names of the levels, coarse → fine; empty if the data does not name them.
         exclusive: whether each sample belongs to exactly one leaf.
         source: where it was read.
@@ -54,6 +54,7 @@ class Several:
     split: NDArray[np.str_]
     images: tuple[Picture, ...] | None = None
     features: Floats | None = None
+    columns: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     exclusive: bool = False
     source: str = ""
@@ -66,6 +67,13 @@ class Several:
         if self.features is None:
             raise DataError(f"{self.source}: holds pictures; features are needed")
         return self.features[rows]
+
+    def with_columns(self, columns: tuple[str, ...]) -> Several:
+        """With the features in the order of these names, if both are known. Raises DataError when they are others."""
+        if self.features is None or not columns or not self.columns:
+            return self
+        features = in_order(self.features, self.columns, columns, self.source)
+        return dataclasses.replace(self, features=features, columns=columns)
 
     def select(self, keep: NDArray[np.int64]) -> Several:
         """Only these samples."""
@@ -266,22 +274,20 @@ def _read_parts(path: Path) -> Several:
     parts = {name: read_arff(file) for name, file in files.items()}
     first = next(iter(parts.values()))
     for name, part in parts.items():
-        if part.columns != first.columns or part.graph != first.graph:
-            raise DataError(f"{files[name]}: its attributes or classes are not those of {next(iter(files.values()))}")
+        if part.graph != first.graph:
+            raise DataError(f"{files[name]}: its classes are not those of {next(iter(files.values()))}")
+    features = [in_order(part.features, part.columns, first.columns, str(files[name])) for name, part in parts.items()]
     split = np.concatenate([np.full(len(part.labels), SPLITS[name]) for name, part in parts.items()])
     return Several(
         keys=tuple(f"{files[name].name} row {i + 1}" for name, part in parts.items() for i in range(len(part.labels))),
-        labels=_stacked(parts, "labels"),
+        labels=np.concatenate([part.labels for part in parts.values()]),
         graph=first.graph,
         judged=first.judged,
         split=split,
-        features=_stacked(parts, "features"),
+        features=np.concatenate(features),
+        columns=first.columns,
         source=str(path),
     )
-
-
-def _stacked(parts: dict[str, Arff], name: str) -> Any:
-    return np.concatenate([getattr(part, name) for part in parts.values()])
 
 
 def beside(path: Path) -> dict[str, Path]:

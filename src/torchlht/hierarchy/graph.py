@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,14 +23,16 @@ from torchlht.hierarchy.linked import (
     GRAPH,
     GRAPH_FORMAT,
     Edge,
+    GraphRecord,
     circle,
     files_of,
     fits_several,
+    misplaced,
     named,
     parents_of,
     read_linked,
 )
-from torchlht.hierarchy.ontologies import Ontology, Told
+from torchlht.hierarchy.ontologies import PARENTAL, Ontology, Told
 from torchlht.hierarchy.tree import Hierarchy
 
 Ints = NDArray[np.int64]
@@ -44,13 +45,11 @@ PAIRS = 2**26
 """Most pairs of a node and one of its ancestors."""
 
 
-class GraphRecord(msgspec.Struct):
-    """graph.json: names of nodes, for each node the positions of its parents, and other names with the nodes they stand for."""
-
-    format: str
-    names: list[str]
-    parents: list[list[int]]
-    also: dict[str, list[str]] = {}
+def _names_in(pair: Sequence[str], where: str) -> tuple[str, str]:
+    """The parent and the child of an edge. Raises DataError when it is something else."""
+    if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+        raise DataError(f"{where} is {pair!r}; an edge is a pair of names: parent, child")
+    return pair[0], pair[1]
 
 
 class Graph:
@@ -104,9 +103,10 @@ class Graph:
             start: the number of the first pair.
 
         Raises:
+            DataError: when a pair is not one of two texts.
             HierarchyError: when there is a circle, which it spells out.
         """
-        told = (Edge(where.format(i), child, parent) for i, (parent, child) in enumerate(edges, start))
+        told = [Edge(where.format(i), *_names_in(pair, where.format(i))[::-1]) for i, pair in enumerate(edges, start)]
         return cls._linked(parents_of(told, source, names), source, {})
 
     @classmethod
@@ -116,17 +116,22 @@ class Graph:
         return cls(list(above), [[numbers[parent] for parent in parents] for parents in above.values()], source, also)
 
     @classmethod
-    def from_networkx(cls, graph: Any, *, up: bool = False) -> Graph:
+    def from_networkx(cls, graph: Any, *, up: bool = False, kinds: Collection[str] | None = None) -> Graph:
         """From a directed graph of networkx, or anything with its `nodes` and `edges`.
 
         Args:
             graph: the graph. A node with a `name` is called by it.
             up: whether edges lead from a class to its parents, as obonet has them, instead of to its children.
+            kinds: of a graph with keys at its edges, as obonet has them: the keys of those between parents and children.
+                By default `is_a` and `part_of`, as in .obo files, if there are such; else all.
 
         Raises:
-            DataError: when edges have no direction, or nodes are not told apart by their texts.
+            DataError: when it is no such graph, edges have no direction or none is of these kinds, or nodes are not told
+                apart by their texts.
             HierarchyError: when there is a circle.
         """
+        if not hasattr(graph, "is_directed"):
+            raise DataError(f"{type(graph).__name__} is no graph of networkx; Graph.read reads files, Graph.from_edges pairs")
         if not graph.is_directed():
             raise DataError("this graph has no directions, so it does not tell parents from children; pass a DiGraph")
         texts: dict[str, Any] = {}
@@ -135,13 +140,17 @@ class Graph:
                 raise DataError(f"the node {node!r} has an empty name")
             if texts.setdefault(str(node), node) != node:
                 raise DataError(f"{texts[str(node)]!r} and {node!r} are two nodes, but both read {str(node)!r}; rename one")
-        pairs = [
-            (str(b), str(a)) if up else (str(a), str(b)) for a, b in dict.fromkeys((one[0], one[1]) for one in graph.edges)
-        ]
+        edges = [(str(a), str(b), *key) for a, b, *key in graph.edges]
+        keys = {edge[2] for edge in edges if len(edge) > 2}
+        if kinds is not None and edges and not keys & set(kinds):
+            raise DataError(f"no edge has one of the keys {sorted(kinds)} (keys: {sorted(map(str, keys))})")
+        kept = set(kinds or PARENTAL & keys or keys)
+        ways = dict.fromkeys(edge[:2] for edge in edges if not keys or edge[2] in kept)
+        pairs = [way[::-1] if up else way for way in ways]
         told = [Told(0, str(node), "") for node in graph.nodes] + [Told(0, child, parent) for parent, child in pairs]
         labels = {str(node): str(data["name"]) for node, data in graph.nodes(data=True) if data.get("name")}
-        edges, also = named([(Path("graph"), "", Ontology(told, labels, set()))])
-        return cls._linked(parents_of((edge._replace(where="") for edge in edges), "graph"), "graph", also)
+        found, also = named([(Path("graph"), "", Ontology(told, labels, set()))])
+        return cls._linked(parents_of((edge._replace(where="") for edge in found), "graph"), "graph", also)
 
     @classmethod
     def from_tree(cls, tree: Hierarchy) -> Graph:
@@ -201,14 +210,11 @@ class Graph:
         count = len(self.names)
         if not count or count > NODES:
             return [Fault("", f"{count:,} nodes: a graph has from 1 to {NODES:,}")]
-        if len(self.parents) != count:
-            return [Fault("", f"{count} names but parents of {len(self.parents)} nodes")]
         seen: set[str] = set()
         faults = [Fault("", f"{name!r} appears twice") for name in self.names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
         faults += [Fault("", "a node has an empty name")] * any(not name.strip() for name in self.names)
-        wrong = [i for i, above in enumerate(self.parents) if any(not 0 <= p < count for p in above)]
-        if wrong:
-            return [*faults, Fault(self.names[wrong[0]], f"a parent is outside 0…{count - 1}")]
+        if wrong := misplaced(self.names, self.parents):
+            return [*faults, wrong]
         above = {name: {self.names[p]: "" for p in own} for name, own in zip(self.names, self.parents, strict=True)}
         return faults or [found for found in [circle(above)] if found]
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from torchlht.doors import read_bytes
+from torchlht.doors import fit, read_bytes
 from torchlht.errors import Fault, HierarchyError
 from torchlht.hierarchy.ontologies import Ontology, read_obo, read_rdf, read_turtle
 from torchlht.hierarchy.paths import Row, Spec, build
@@ -59,6 +59,15 @@ class Edge(NamedTuple):
     where: str
     name: str
     parent: str
+
+
+class GraphRecord(msgspec.Struct):
+    """graph.json: names of nodes, for each node the positions of its parents, and other names with the nodes they stand for."""
+
+    format: str
+    names: list[str]
+    parents: list[list[int]]
+    also: dict[str, list[str]] = {}
 
 
 class Linked(NamedTuple):
@@ -115,7 +124,7 @@ def _only_key(found: dict[str, Any]) -> str:
 
 
 def has_several_parents(path: Path) -> bool:
-    """Whether a place holds classes of which some have several parents. A faulty table is left to what reads trees."""
+    """Whether a place holds classes of which some have several parents."""
     found = [file.stat() for file in files_of(path) if file.is_file()]
     return _has_several(path, tuple((one.st_dev, one.st_ino, one.st_mtime_ns, one.st_size) for one in found))
 
@@ -134,10 +143,10 @@ def _has_several(path: Path, _states: tuple[tuple[int, ...], ...]) -> bool:
 
 
 def _pairs(file: Path) -> list[tuple[str, str]]:
-    """Names and parents of a table of such rows; nothing of another or a faulty one."""
+    """Names and parents of a table of such rows, as far as they can be read; nothing of another."""
     table = read_table(file)
     child = next((name for name in CHILD_COLUMNS if name in table.columns), None)
-    if table.faults or child is None or "parent" not in table.columns:
+    if child is None or "parent" not in table.columns:
         return []
     name_at, parent_at = table.columns.index(child), table.columns.index("parent")
     return [(cells[name_at], cells[parent_at]) for _, cells in table.rows]
@@ -227,12 +236,11 @@ def _is_own(found: Any) -> bool:
 
 
 def _from_own(found: dict[str, Any], file: Path) -> list[Edge]:
-    try:
-        names, parents = found["names"], found["parents"]
-        pairs = [(name, names[p]) for name, above in zip(names, parents, strict=True) for p in above]
-        return [Edge("", str(name), "") for name in names] + [Edge("", str(name), str(parent)) for name, parent in pairs]
-    except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise HierarchyError(str(file), [Fault("", f"not a complete graph.json ({error!r})")]) from None
+    own = fit(found, GraphRecord, f"{file}: not a complete graph.json")
+    if fault := misplaced(own.names, own.parents):
+        raise HierarchyError(str(file), [fault])
+    pairs = [(name, own.names[p]) for name, above in zip(own.names, own.parents, strict=True) for p in above]
+    return [Edge("", name, "") for name in own.names] + [Edge("", name, parent) for name, parent in pairs]
 
 
 def _entry(document: yaml.Node | None) -> tuple[str, yaml.Node] | None:
@@ -252,7 +260,8 @@ def _references(node: yaml.Node, file: Path) -> Iterator[Edge]:
     for key, value in node.value:
         where, name = f"line {key.start_mark.line + 1}", str(key.value)
         listed = value.value if isinstance(value, yaml.SequenceNode) else [] if value.tag.endswith(":null") else [value]
-        if not name.strip() or not all(isinstance(one, yaml.ScalarNode) and one.value.strip() for one in listed):
+        words = (isinstance(one, yaml.ScalarNode) and one.value.strip() and not one.tag.endswith(":null") for one in listed)
+        if not name.strip() or not all(words):
             raise HierarchyError(str(file), [Fault(where, f"{name!r} must have a name, or a list of names, as parents")])
         yield Edge(where, name.strip(), "")
         yield from (Edge(f"line {one.start_mark.line + 1}", name.strip(), one.value.strip()) for one in listed)
@@ -267,10 +276,16 @@ def named(ontologies: Iterable[tuple[Path, str, Ontology]]) -> tuple[list[Edge],
     Raises:
         HierarchyError: when an edge leads to an id that no file describes.
     """
-    found = list(ontologies)
-    ids = list(dict.fromkeys(own for *_, one in found for told in one.told for own in (told.id, told.parent) if own))
+    read = list(ontologies)
+    described = {own for *_, one in read for own in one.described}
+    former: dict[str, list[str]] = {}
+    for old, own in (pair for *_, one in read for pair in one.former if pair[0] not in described):
+        former.setdefault(old, []).append(own)
+    now = {old: owns[0] for old, owns in former.items() if len(owns) == 1}
+    found = [(file, place, one, [(line, own, now.get(up, up)) for line, own, up in one.told]) for file, place, one in read]
+    ids = list(dict.fromkeys(own for *_, told in found for _, *pair in told for own in pair if own))
     labels = {own: _local(own) for own in ids}
-    labels |= {own: label for *_, one in found for own, label in one.labels.items() if label}
+    labels |= {own: label for *_, one in read for own, label in one.labels.items() if label}
     count: dict[str, int] = {}
     for own in ids:
         count[labels[own]] = count.get(labels[own], 0) + 1
@@ -280,10 +295,10 @@ def named(ontologies: Iterable[tuple[Path, str, Ontology]]) -> tuple[list[Edge],
         for other in dict.fromkeys((own, labels[own])):
             if other != name:
                 also.setdefault(other, []).append(name)
-    described = {own for *_, one in found for own in one.described}
+    also |= {old: [called[own] for own in owns] for old, owns in former.items()}
     edges = []
-    for file, place, one in found:
-        for line, own, parent in one.told:
+    for file, place, one, told in found:
+        for line, own, parent in told:
             if parent and one.described and parent not in described:
                 raise HierarchyError(
                     str(file),
@@ -296,6 +311,14 @@ def named(ontologies: Iterable[tuple[Path, str, Ontology]]) -> tuple[list[Edge],
 def _local(own: str) -> str:
     """The last part of an address, or an id as it is."""
     return re.split("[#/]", own.rstrip("#/"))[-1] if "://" in own or own.startswith("#") else own
+
+
+def misplaced(names: Sequence[str], parents: Sequence[Sequence[int]]) -> Fault | None:
+    """What is wrong with the positions of parents among names, if something is."""
+    if len(parents) != len(names):
+        return Fault("", f"{len(names)} names but parents of {len(parents)} nodes")
+    wrong = (name for name, above in zip(names, parents, strict=True) if any(not 0 <= p < len(names) for p in above))
+    return next((Fault(name, f"a parent is outside 0…{len(names) - 1}") for name in wrong), None)
 
 
 def circle(above: dict[str, dict[str, str]]) -> Fault | None:

@@ -1,6 +1,6 @@
 """Classes and their parents in ontology files. A small part of each format is read, and nothing else of it matters.
 
-    .obo                  [Term] with id, name, is_a, `relationship: part_of`, is_obsolete
+    .obo                  [Term] with id, alt_id, name, is_a, `relationship: part_of`, is_obsolete
     .ttl .nt              Turtle without blank nodes and lists: skos:broader, skos:narrower, skos:prefLabel
     .rdf .xml             the same in RDF/XML: concepts with rdf:about; broader and narrower with rdf:resource, or nested
 
@@ -10,7 +10,7 @@ Ids name classes in these files. What people call them may differ: see `linked.n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
@@ -23,6 +23,8 @@ RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 XML = "http://www.w3.org/XML/1998/namespace"
 ONTOLOGY_BYTES = 2**28
 """Largest ontology file."""
+PARENTAL = {"is_a", "part_of"}
+"""What leads from a class to its parents."""
 ENGLISH = {"en": 0, "": 1}  # which of several labels is taken first
 
 
@@ -35,11 +37,12 @@ class Told(NamedTuple):
 
 
 class Ontology(NamedTuple):
-    """What a file says: classes and parents, what people call them, and which ids the file describes itself."""
+    """What a file says: classes and parents, what people call them, which ids the file describes, and former ids."""
 
     told: list[Told]
     labels: dict[str, str]
     described: set[str]
+    former: Sequence[tuple[str, str]] = ()
 
 
 # ---- OBO -----------------------------------------------------------------------------------------------------------
@@ -47,7 +50,8 @@ class Ontology(NamedTuple):
 
 def read_obo(path: Path) -> Ontology:
     """The terms of an OBO file that are not obsolete."""
-    found = Ontology([], {}, set())
+    former: list[tuple[str, str]] = []
+    found = Ontology([], {}, set(), former)
     for stanza in _stanzas(read_text(path, ONTOLOGY_BYTES)):
         ids = [(line, value) for line, tag, value in stanza if tag == "id"]
         if not ids:
@@ -61,6 +65,7 @@ def read_obo(path: Path) -> Ontology:
         found.told.append(Told(line, own, ""))
         found.told.extend(Told(line, own, parent) for line, parent in _obo_parents(stanza))
         found.labels[own] = next((value for _, tag, value in stanza if tag == "name"), "")
+        former.extend((value, own) for _, tag, value in stanza if tag == "alt_id")
     return found
 
 
@@ -91,7 +96,7 @@ def _obo_parents(stanza: list[tuple[int, str, str]]) -> Iterator[tuple[int, str]
         words = value.split()
         if tag == "is_a" and words:
             yield line, words[0]
-        elif tag == "relationship" and len(words) > 1 and words[0] == "part_of":
+        elif tag == "relationship" and len(words) > 1 and words[0] in PARENTAL:
             yield line, words[1]
 
 

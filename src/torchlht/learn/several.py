@@ -241,7 +241,7 @@ def begin(data: Several, own: GraphArgs, rows: Ints, seed: int, sight: Sight | N
     network = create_network(width, data.graph, own)
     if own.method == "lht" and not own.exclusive:
         network.start_at(torch.from_numpy(data.graph.ends(data.labels[rows]).mean(0)).float())
-    model = GraphModel(network, data.judged, backbone=backbone, preprocess=spec, levels=data.levels)
+    model = GraphModel(network, data.judged, backbone=backbone, preprocess=spec, levels=data.levels, columns=data.columns)
     if data.features is not None:
         model.learn_scale(data.features_of(rows))
     return model
@@ -451,6 +451,7 @@ def samples_of(
     else:
         asked = dataclasses.replace(Asked.by(args, several=True), of_model=(model.graph, model.levels))
         samples = readable(read_several(data, asked), on_error)
+    samples = samples.with_columns(model.columns)
     rows = np.arange(len(samples)) if split == "all" else samples.index(split)
     rows = np.arange(len(samples)) if data is not None and not len(rows) else rows
     if samples.graph != model.graph:

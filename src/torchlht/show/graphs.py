@@ -24,7 +24,7 @@ from torchlht.measure.several import average_precision, measure_sure
 from torchlht.show.figures.curves import learning_figure, read_history
 from torchlht.show.figures.probabilities import LevelReliability, reliability, reliability_figure
 from torchlht.show.look import plain
-from torchlht.show.sections.answers import EASIEST, HARDEST, THUMBNAIL
+from torchlht.show.sections.answers import EASIEST, HARDEST, THUMBNAIL, UNCALIBRATED, unpromised
 from torchlht.show.sections.overview import WHERE
 from torchlht.show.sections.parts import PARTS, Cell, Content, Picture, Table, draw, jpeg, number, percent
 
@@ -84,6 +84,10 @@ class GraphSeen:
         """How many samples of which part."""
         return plural(len(self.rows), f"{PARTS[self.split]}{'sample' if self.samples.images is None else 'picture'}")
 
+    def level(self, depth: int) -> str:
+        """The name of a level, counted from the top."""
+        return self.model.levels[depth] if self.model.levels else f"level{depth + 1}"
+
     def name(self, node: int) -> str:
         """A class for people."""
         return plain(self.graph.names[node])
@@ -116,14 +120,14 @@ def header(seen: GraphSeen) -> dict[str, object]:
 def summary(seen: GraphSeen) -> str:
     """The run in words."""
     found, calibration = seen.metrics, seen.model.calibration
-    right = f"names the right leaf in {percent(found['leaf_accuracy'])} %; " if seen.model.exclusive else ""
+    right = f"the right leaf is named in {percent(found['leaf_accuracy'])} %, " if seen.model.exclusive else ""
     sentence = (
         f"Its probabilities were calibrated on {plural(calibration.samples, 'sample')}."
         if calibration
         else "Its probabilities are not calibrated: 90 % is a score, not nine times out of ten."
     )
-    f1 = f"hierarchical F1 is {percent(found['f1_micro'])} %, AU(PRC) over all classes {number(found['auprc'], 3)}"
-    return f"On {seen.noun()}, {seen.run.name} {right}{'its ' if not right else ''}{f1}. {sentence}"
+    f1 = f"hierarchical F1 is {percent(found['f1_micro'])} % and AU(PRC) over all classes {number(found['auprc'], 3)}"
+    return f"On {seen.noun()}, {right}{f1}. {sentence}"
 
 
 # ---- sections --------------------------------------------------------------------------------------------------------
@@ -133,18 +137,18 @@ def metrics_section(seen: GraphSeen) -> Content:
     """The table of metrics by level, and over all classes."""
     exclusive, rows = seen.model.exclusive, list[list[str]]()
     for level in seen.metrics["graph_levels"]:
-        first = percent(level["accuracy"]) if exclusive else percent(level["threshold"])
-        precision = number(level["average_precision"], 3)
-        rows.append(
-            [level["name"], first, precision, percent(level["f1_micro"]), percent(level["f1_macro"]), f"{level['classes']:,}"]
-        )
-    head = ["level", "accuracy" if exclusive else "threshold", "average precision", "F1 micro", "F1 macro", "classes"]
+        cells = [percent(level["accuracy" if exclusive else "exact"]), number(level["average_precision"], 3)]
+        cells += [percent(level["f1_micro"]), percent(level["f1_macro"])]
+        cells += [] if exclusive else [percent(level["threshold"])]
+        rows.append([level["name"], *cells, f"{level['classes']:,}"])
+    right, more = ("accuracy", []) if exclusive else ("set right", ["threshold"])
+    head = ["level", right, "average precision", "F1 micro", "F1 macro", *more, "classes"]
     whole = [seen.run.name, *([percent(seen.metrics["leaf_accuracy"])] if exclusive else [])]
     whole += [number(seen.metrics["auprc"], 3), percent(seen.metrics["f1_micro"]), percent(seen.metrics["f1_macro"])]
     overall = Table(["run", *(["leaf right"] if exclusive else []), "AU(PRC)", "F1 micro", "F1 macro"], [whole])
     meanings = [
         "Levels count from the top, by the longest way down to a class.",
-        "Accuracy: the share of samples for which all classes of the level that are there were named, and no other.",
+        f"{right.capitalize()}: the share of samples for which exactly those classes of the level that are there were named.",
         "F1: answers and labels count with all their ancestors; micro over everything, macro over samples.",
         "AU(PRC): the area under one precision-recall curve over all samples and classes.",
     ]
@@ -169,21 +173,22 @@ def reliability_section(seen: GraphSeen) -> Content | str:
         if at.any():
             right = seen.labels[at] == 1
             after = reliability(seen.scores[at], right) if seen.model.calibration else None
-            panels.append(LevelReliability(f"level{level + 1}", reliability(seen.raw[at], right), after))
+            panels.append(LevelReliability(seen.level(level), reliability(seen.raw[at], right), after))
     if not panels:
         return "No answer can be checked: nothing is known about these samples."
-    missing = () if seen.model.calibration else ("not calibrated",)
+    missing = () if seen.model.calibration else (UNCALIBRATED,)
     return Content(figures=[draw("reliability", "Reliability by level", lambda: reliability_figure(panels))], missing=missing)
 
 
 def operating_section(seen: GraphSeen) -> Content:
     """What answers with a threshold are worth."""
-    asked, missing = [sure(c, None, None) for c in CONFIDENCES], list[str]()
-    for risk in RISKS if seen.model.calibration else ():
+    asked, refused, calibration = [sure(c, None, None) for c in CONFIDENCES], list[float](), seen.model.calibration
+    for risk in RISKS if calibration else ():
         try:
-            asked.append(sure(None, risk, seen.model.calibration))
-        except ConfigError as error:
-            missing.append(str(error))
+            asked.append(sure(None, risk, calibration))
+        except ConfigError:  # too few samples for this risk
+            refused.append(risk)
+    missing = unpromised(calibration.risk if calibration else None, refused)
     head = ["asked for", "p ≥", "answered", "down to a leaf", "wrong", "unchecked", "classes"]
     return Content({"points": Table(head, [_point(seen, one) for one in asked])}, missing=missing)
 
@@ -216,7 +221,7 @@ def _class_row(seen: GraphSeen, node: int) -> tuple[float, str, Row] | None:
     precision = float(there[said].mean()) if said.any() else None
     area = average_precision(seen.labels[:, [node]], seen.scores[:, [node]])
     above = ", ".join(seen.name(p) for p in seen.graph.parents[node]) or "–"
-    first: Row = [seen.name(node), above, f"level{seen.graph.levels[node] + 1}"]
+    first: Row = [seen.name(node), above, seen.level(int(seen.graph.levels[node]))]
     cells: Row = [Cell(percent(recall, 0), share=recall), percent(precision, 0), number(area), f"{int(there.sum()):,}"]
     return recall, seen.name(node), [*first, *cells]
 

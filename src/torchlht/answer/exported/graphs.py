@@ -7,6 +7,7 @@ input                  {"kind": "picture" or "features", "shape": ["batch", 3, s
                        NaN where a value is missing
 preprocess             how pictures are prepared, as in config.yaml; null if the inputs are features
 levels                 names of the levels, from the top, or none
+columns                names of the features, or none
 outputs                ["log_probs"]: (batch, classes), the log-probability of every class; no class is above its parents
 graph                  the content of graph.json: names of classes in the order of the output, and for each its parents
 judged                 which classes were learned; others, such as a root above everything, are no answers
@@ -40,8 +41,8 @@ from torchlht.errors import ConfigError, DataError, RunError, first_line
 from torchlht.files import replacing
 from torchlht.heads.graphs.exclusive import rescaling
 from torchlht.heads.graphs.options import GraphArgs
-from torchlht.hierarchy.graph import Graph, GraphRecord
-from torchlht.hierarchy.linked import GRAPH_FORMAT
+from torchlht.hierarchy.graph import Graph
+from torchlht.hierarchy.linked import GRAPH_FORMAT, GraphRecord
 
 FORMAT = 4
 OUTPUT = "log_probs"
@@ -68,6 +69,7 @@ class GraphMetadata(msgspec.Struct):
     threshold: ThresholdRecord | None = None
     preprocess: dict[str, Any] | None = None
     levels: list[str] = []
+    columns: list[str] = []
     torchlht: str | None = None
 
 
@@ -96,6 +98,7 @@ class ExportedGraph(Answering):
         self.sure = Sure(threshold.value, threshold.promise) if threshold else Sure()
         self.in_features, self.levels = int(metadata.input["shape"][1]), tuple(metadata.levels)
         self.preprocess = Preprocess.from_dict(metadata.preprocess) if metadata.preprocess else None
+        self.columns = tuple(metadata.columns)
         if len(self.judged) != len(self.graph) or len(self.thresholds) != int(self.graph.levels.max()) + 1:
             raise RunError(f"{source}: its metadata does not fit its graph; export it again")
         self._rescale = rescaling(self.graph, GraphArgs(method=metadata.method, exclusive=metadata.exclusive))
@@ -202,6 +205,7 @@ def metadata_of(model: GraphModel, asked: Sure) -> dict[str, Any]:
         "input": {"kind": "picture" if model.preprocess else "features", "shape": ["batch", *_shape(model)]},
         "preprocess": model.preprocess.to_dict() if model.preprocess else None,
         "levels": list(model.levels),
+        "columns": list(model.columns),
         "outputs": [OUTPUT],
         "graph": model.graph.to_dict(),
         "judged": model.judged.tolist(),

@@ -145,11 +145,12 @@ def features_in(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float
         raise DataError(f"{path}: 'x' is empty, {x.shape}; expected (samples, width)")
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is refused below
         x = x.astype(np.float32)
-    if bad := int((~np.isfinite(x)).any(axis=1).sum()):
-        raise DataError(f"{path}: {bad} rows of 'x' hold NaN or infinity; remove them")
+    if len(bad := np.flatnonzero(~np.isfinite(x).all(axis=1))):
+        raise DataError(f"{path}: {len(bad)} rows of 'x' hold NaN or infinity, the first is row {bad[0]}; remove them")
     if max(x.max(), -x.min()) > LARGEST:
-        large = int((np.abs(x) > LARGEST).any(axis=1).sum())
-        raise DataError(f"{path}: {large} rows of 'x' hold numbers beyond {LARGEST:g}; remove these rows, or scale 'x'")
+        large = np.flatnonzero((np.abs(x) > LARGEST).any(axis=1))
+        said = f"{len(large)} rows of 'x' hold numbers beyond {LARGEST:g}, the first is row {large[0]}"
+        raise DataError(f"{path}: {said}; remove these rows, or scale 'x'")
     return x
 
 

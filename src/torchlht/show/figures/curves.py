@@ -84,7 +84,7 @@ def learning_figure(history: History) -> Figure:
         for axes, name in zip(line, shown, strict=True):
             _draw(axes, history, name, colours)
             axes.set_xlabel("epoch")
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             axes.grid(axis="y")
             axes.set_axisbelow(True)
         keys = [Line2D([], [], color=colour, label=level) for level, colour in colours.items()]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from torchlht.answer.calibration import RiskCurve
 from torchlht.data.pictures import open_image
 from torchlht.errors import ConfigError
 from torchlht.measure.operating import operating_curve, operating_point
@@ -36,6 +39,7 @@ from torchlht.show.seen import Seen
 
 HARDEST, EASIEST = 15, 5
 THUMBNAIL = (220, 160)
+UNCALIBRATED = "Calibrated probabilities: this run has no calibration; make one with lht calibrate RUN."
 
 
 # ---- confusions ----------------------------------------------------------------------------------------------------
@@ -191,8 +195,7 @@ def reliability_section(subject: Subject) -> Content | str:
         return "No sample has a label, so nothing can be checked."
     alt = f"Reliability diagrams. {'; '.join(level.title() for level in levels)}"
     figure = draw("reliability", alt, lambda: reliability_figure(levels))
-    missing = "Calibrated probabilities: this run has no calibration; make one with lht calibrate RUN."
-    return Content(figures=[figure], missing=[] if ours.calibrated else [missing])
+    return Content(figures=[figure], missing=[] if ours.calibrated else [UNCALIBRATED])
 
 
 def _level(ours: Seen, k: int) -> LevelReliability | None:
@@ -227,7 +230,9 @@ def operating_section(subject: Subject) -> Content | str:
         "calibrated": subject.ours.calibrated,
         "tables": {one.name: _points_table(one, points[one.name]) for one in runs},
     }
-    return Content(data, figures, _unpromised(subject.ours, found[subject.ours.name][1]))
+    calibration, refused = subject.ours.model.calibration, found[subject.ours.name][1]
+    curve = calibration.risks[subject.ours.model.rule] if calibration else None
+    return Content(data, figures, unpromised(curve, refused))
 
 
 def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
@@ -247,15 +252,14 @@ def points_of(seen: Seen) -> tuple[list[Point], list[float]]:
     return found, refused
 
 
-def _unpromised(ours: Seen, refused: list[float]) -> list[str]:
-    """A sentence about risks that cannot be promised, if there are any."""
-    if ours.model.calibration is None:
+def unpromised(curve: RiskCurve | None, refused: Sequence[float]) -> list[str]:
+    """A sentence about risks that a calibration cannot promise, if there are any; all of them without one."""
+    if curve is None:
         return ["No share of wrong answers is promised: the run has no calibration."]
     if not refused:
         return []
-    curve = ours.model.calibration.risks[ours.model.rule]
-    lowest = curve.lowest_risk()
-    least = "nothing can be promised" if lowest is None else f"{100 * lowest:.2g} % is the least that can be promised"
+    lowest = curve.least_said()
+    least = "nothing can be promised" if lowest is None else f"{100 * lowest:g} % is the least that can be promised"
     shares = listed([f"{100 * risk:g} %" for risk in refused])
     return [f"The promise of at most {shares} wrong answers: from {curve.samples:,} validation samples {least}."]
 
