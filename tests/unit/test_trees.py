@@ -343,8 +343,14 @@ def test_the_four_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "2 differences" in capsys.readouterr().out
     main(["hierarchy", "graft", str(tree), str(tmp_path / "stale-repaired.json"), "--out", str(tmp_path / "both.json")])
     assert "stays under Owls, where A has it; B has it under Gulls" in capsys.readouterr().out
+    table = tmp_path / "found.csv"
+    main(["hierarchy", "find", str(data), "--groups", "3", "--out", str(table)])
+    assert sorted(Hierarchy.read(table).rows()) == sorted(Hierarchy.read(tmp_path / "found.json").rows())
+    capsys.readouterr()
     (tmp_path / "mine.txt").write_text("mine")
     for words, told in (
+        (["find", str(data), "--out", str(tmp_path / "tree.txt")], "a tree is written as .json, .yaml, .yml or .csv"),
+        (["find", str(data), "--out", str(table)], "is not a tree that we wrote, so it is not replaced"),  # edited, perhaps
         (["find", str(data), "--out", str(tmp_path / "mine.txt")], "not replaced"),
         (["find", str(data), "--levels", "1"], "from 2 to 8"),
         (["find", str(data), "--groups", "many"], "whole numbers"),

@@ -129,7 +129,7 @@ class FindArgs(LookArgs):
     names: bool = True
     """Let names help, where classes whose names end in the same word look alike."""
     out: Path = Path("tree.json")
-    """The file to write."""
+    """The file to write: .json, or a table, .csv."""
     seed: Seed = 0
     """Seed for drawing samples again, which shows how stable the groups are."""
 
@@ -169,8 +169,11 @@ def run_hierarchy_find(args: FindArgs) -> None:
     console.say(f"names {'helped' if found.named else 'played no part'} · saved in {args.out}")
 
 
+TREES = (".json", ".yaml", ".yml", ".csv")  # what a tree is written as; JSON is YAML, too
+
+
 def refuse_other(out: Path, *read: Path) -> None:
-    """Refuse to replace a file that is not a tree of ours, or one that is read."""
+    """Refuse a file that no tree is written as, and to replace one that is not a tree of ours, or is read."""
     from torchlht.files import refuse_replacing
     from torchlht.hierarchy.reading import FORMAT, MARKED, TREE
 
@@ -181,6 +184,8 @@ def refuse_other(out: Path, *read: Path) -> None:
         return any(name.encode() in path.read_bytes()[:100] for name in (FORMAT, MARKED))
 
     refuse_replacing(out, "a tree that we wrote", ours)
+    if out.suffix.lower() not in TREES:
+        raise ConfigError(f"{out}: a tree is written as {', '.join(TREES[:-1])} or {TREES[-1]}; choose such an `out`")
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,7 @@ class RepairArgs(LookArgs, TreeArgs):
     top: Count = 20
     """How many proposals of each kind to show."""
     out: Path | None = None
-    """The new tree; TREE-repaired.json beside it by default."""
+    """The new tree, .json or .csv; TREE-repaired.json beside it by default."""
 
 
 def beside(tree: Path) -> Path:
@@ -258,7 +263,7 @@ class GraftArgs(TwoTreesArgs):
 
     _: KW_ONLY
     out: Path = Path("tree.json")
-    """The file to write."""
+    """The file to write: .json, or a table, .csv."""
 
 
 @command("hierarchy diff", "before training")
