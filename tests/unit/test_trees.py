@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -195,11 +196,18 @@ def test_classes_that_skip_a_level_are_moved_into_and_out_of_families() -> None:
 
 
 def test_spellings_are_told_by_the_names_themselves() -> None:
-    paths = [("f", "Tufted Puffin"), ("f", "Tufted_Pufin"), ("g", "herring gull"), ("g", "Herring-Gull")]
-    assert {remark.label: remark.reason for remark in spellings(Hierarchy.from_paths(paths, ("family", "species")))} == {
-        "Herring-Gull": "'herring gull' and 'Herring-Gull' differ only by case, blanks or hyphens",
-        "Tufted_Pufin": "'Tufted Puffin' and 'Tufted_Pufin' differ by one letter",
-    }
+    case, order = "differ only by case, accents, blanks or hyphens", "are the same words in another order"
+    slips = [
+        ("Herring-Gull", "herring gull", case),
+        ("mesange", "Mésange", case),
+        ("Oriole, Northern", "Northern Oriole", order),
+        ("Tufted_Pufin", "Tufted Puffin", "differ by one letter"),
+        ("Laugihng Gull", "Laughing Gull", "differ by two letters that have changed places"),
+    ]
+    others = ["Parus major", "Parus minor", "Type 1.1", "Type 11", "कक", "कि", "की", "カモ", "ガモ", "?", "!"]
+    paths = [*(("f", name) for slip in slips for name in slip[1::-1]), *(("g", name) for name in others)]
+    told = {remark.label: remark.reason for remark in spellings(Hierarchy.from_paths(paths, ("family", "species")))}
+    assert told == {wrong: f"{right!r} and {wrong!r} {how}" for wrong, right, how in slips}
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
@@ -307,6 +315,83 @@ def test_differences_and_grafting() -> None:
     assert {d.kind for d in differences(TREE, both)} == {"added"}
     with pytest.raises(HierarchyError, match="their levels are"):
         differences(TREE, Hierarchy.from_paths([("a", "b")], ("genus", "species")))
+
+
+CHECKLIST = [
+    ("Birds", "Gulls", "Herring Gull"), ("Birds", "Gulls", "Ivory Gull"), ("Birds", "Gulls", "Little Gull"),
+    ("Birds", "Auks", "Puffin"), ("Birds", "Auks", "Razorbill"), ("Mammals", "Bats", "Noctule"),
+]  # fmt: skip
+RANKS = ("order", "family", "species")
+
+
+def checklist(**other: str) -> Hierarchy:
+    """`CHECKLIST` with some names replaced; `Little_Gull="Auks"` would put that species into the family of auks."""
+    rows = [[other.get(name, name) for name in row] for row in CHECKLIST]
+    return Hierarchy.from_paths([(o, other.get(s.replace(" ", "_"), f), s) for o, f, s in rows], RANKS)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"Gulls": "Laridae"}, ["family Gulls: renamed Laridae"]),
+        ({"Gulls": "Laridae", "Birds": "Aves"}, ["order Birds: renamed Aves", "family Gulls: renamed Laridae"]),
+        ({"Gulls": "Laridae", "Bats": "Chiroptera", "Puffin": "puffin"},
+         ["family Gulls: renamed Laridae", "family Bats: renamed Chiroptera", "species Puffin: renamed puffin"]),
+        ({"Gulls": "Laridae", "Little_Gull": "Auks"},
+         ["family Gulls: renamed Laridae", "species Little Gull: moved from Gulls to Auks"]),
+        ({"Gulls": "X", "Little_Gull": "Y", "Ivory_Gull": "Z"},  # no part of the family is most of it
+         ["family Gulls: removed under Birds", *(f"family {new}: added under Birds" for new in "XZY"),
+          "species Herring Gull: moved from Gulls to X", "species Ivory Gull: moved from Gulls to Z",
+          "species Little Gull: moved from Gulls to Y"]),
+        ({"Puffin": "Atlantic Puffin"}, ["species Puffin: removed under Auks", "species Atlantic Puffin: added under Auks"]),
+        ({"Auks": "Bats", "Bats": "Auks", "Birds": "Mammals", "Mammals": "Birds"},  # names that both have are no new names
+         ["family Gulls: moved from Birds to Mammals", "species Puffin: moved from Auks to Bats",
+          "species Razorbill: moved from Auks to Bats", "species Noctule: moved from Bats to Auks"]),
+    ],
+)  # fmt: skip
+def test_a_class_with_another_name_is_known_by_its_spelling_or_its_children(other: dict[str, str], told: list[str]) -> None:
+    assert [str(one) for one in differences(checklist(), checklist(**other))] == told
+
+
+def test_a_tree_is_grafted_through_other_names() -> None:
+    new = [("Aves", "Laridae", "Mew Gull"), ("Aves", "Laridae", "herring gull"), ("Aves", "Laridae", "Ivory Gull"),
+           ("Aves", "Skuas", "Great Skua"), ("Aves", "Auks", "Puffin")]  # fmt: skip
+    both, disagree = graft(checklist(), Hierarchy.from_paths(new, RANKS))
+    assert [str(one) for one in differences(checklist(), both)] == [
+        "family Skuas: added under Birds",
+        "species Mew Gull: added under Gulls",
+        "species Great Skua: added under Skuas",
+    ]
+    assert [(one.kind, one.name, one.now) for one in disagree] == [
+        ("renamed", "Birds", "Aves"),
+        ("renamed", "Gulls", "Laridae"),
+        ("renamed", "Herring Gull", "herring gull"),
+    ]
+
+
+def test_one_child_in_common_is_no_proof_of_another_name() -> None:
+    lumped = Hierarchy.from_paths([("Terns", "Sooty Tern"), ("Terns", "Fairy Tern")], ("family", "species"))
+    gulls = Hierarchy.from_paths([("Gulls", "Sooty Tern"), ("Gulls", "Herring Gull")], ("family", "species"))
+    assert [one.kind for one in differences(lumped, gulls)] == ["removed", "added", "removed", "added", "moved"]
+
+
+def test_differences_are_told_to_machines_and_graphs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checklist().write(tmp_path / "a.json")
+    checklist(Gulls="Laridae").write(tmp_path / "b.csv")
+    main(["hierarchy", "diff", str(tmp_path / "a.json"), str(tmp_path / "b.csv"), "--json"])
+    assert json.loads(capsys.readouterr().out) == [
+        {"kind": "renamed", "level": "family", "name": "Gulls", "was": "Gulls", "now": "Laridae"}
+    ]
+    main(["hierarchy", "graft", str(tmp_path / "a.json"), str(tmp_path / "b.csv"), "--out", str(tmp_path / "c.json")])
+    assert "family Gulls: keeps its name; B calls it Laridae" in capsys.readouterr().out
+    graph = tmp_path / "graph.csv"
+    graph.write_text("name,parent\nBat,Mammal\nBat,Flyer\nWhale,Mammal\nBee,Flyer\n")
+    for words in (["diff", str(graph), str(graph)], ["repair", str(graph), str(write(birds(), tmp_path / "birds.npz"))]):
+        with pytest.raises(SystemExit):
+            main(["hierarchy", *words])
+        told = capsys.readouterr().err
+        assert "'Bat' has two parents" in told
+        assert "this takes trees" in told
 
 
 def test_what_does_not_fit_is_refused_before_features_are_made(

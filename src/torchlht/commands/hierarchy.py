@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from torchlht import console
 from torchlht.commands.base import AcceleratorArgs, command
 from torchlht.data.options import DataPlace, OnErrorArgs, Options, TreeArgs, TreePlace, Word
 from torchlht.doors import Breadth, Count, NotNegative, Seed, Workers
-from torchlht.errors import ConfigError, HierarchyError
+from torchlht.errors import ConfigError, Fault, HierarchyError
 from torchlht.show import terminal
 
 if TYPE_CHECKING:
@@ -48,6 +49,20 @@ def read_hierarchy(args: HierarchyArgs) -> Hierarchy | Graph:
     if has_several_parents(args.file):
         return Graph.read(args.file)
     return Hierarchy.read(args.file, args.levels.split(",") if args.levels else None)
+
+
+def read_tree(path: Path, levels: Sequence[str] | None = None) -> Hierarchy:
+    """A tree. Of a graph, the refusal also says what takes one."""
+    from torchlht.hierarchy.linked import has_several_parents
+    from torchlht.hierarchy.tree import Hierarchy
+
+    try:
+        return Hierarchy.read(path, levels)
+    except HierarchyError as error:
+        if not has_several_parents(path):
+            raise
+        what = Fault("", "this takes trees; lht hierarchy show and check, and lht train, take graphs, too")
+        raise HierarchyError(error.source, [*error.faults, what]) from None
 
 
 @command("hierarchy show", "before training")
@@ -217,12 +232,11 @@ def beside(tree: Path) -> Path:
 @command("hierarchy repair", "before training")
 def run_hierarchy_repair(args: RepairArgs) -> None:
     """Propose moves, splits, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
-    from torchlht.hierarchy.tree import Hierarchy
     from torchlht.learn.mending import moved, propose, under
 
     out = args.out or beside(args.file)
     refuse_other(out, args.file)
-    tree = Hierarchy.read(args.file, args.level_names())
+    tree = read_tree(args.file, args.level_names())
     samples = under(taken(args.data, args, args.hierarchy, args.unknown_names()), tree)  # names first: features take minutes
     remarks = propose(seen(samples, args), tree)
     for kind in dict.fromkeys(remark.kind for remark in remarks):
@@ -251,10 +265,17 @@ class TwoTreesArgs(Options):
 
     def both(self) -> tuple[Hierarchy, Hierarchy]:
         """The two trees."""
-        from torchlht.hierarchy.tree import Hierarchy
-
         names = self.levels.split(",") if self.levels else None
-        return Hierarchy.read(self.first, names), Hierarchy.read(self.second, names)
+        return read_tree(self.first, names), read_tree(self.second, names)
+
+
+@dataclass(frozen=True)
+class DiffArgs(TwoTreesArgs):
+    """Compare two trees."""
+
+    _: KW_ONLY
+    json: bool = False
+    """Print the differences as JSON: a list of kind, level, name, was and now."""
 
 
 @dataclass(frozen=True)
@@ -267,11 +288,14 @@ class GraftArgs(TwoTreesArgs):
 
 
 @command("hierarchy diff", "before training")
-def run_hierarchy_diff(args: TwoTreesArgs) -> None:
+def run_hierarchy_diff(args: DiffArgs) -> None:
     """List what differs between two trees."""
     from torchlht.hierarchy.comparing import differences
 
     found = differences(*args.both())
+    if args.json:
+        print(json.dumps([one._asdict() for one in found], indent=1))
+        return
     for one in found:
         console.say(str(one))
     console.say(f"{console.plural(len(found), 'difference')}" if found else "no differences")
@@ -286,5 +310,8 @@ def run_hierarchy_graft(args: GraftArgs) -> None:
     tree, disagree = graft(*args.both())
     tree.write(args.out)
     for one in disagree:
-        console.say(f"{one.level} {one.name}: stays under {one.was}, where A has it; B has it under {one.now}")
+        if one.kind == "renamed":
+            console.say(f"{one.level} {one.name}: keeps its name; B calls it {one.now}")
+        else:
+            console.say(f"{one.level} {one.name}: stays under {one.was}, where A has it; B has it under {one.now}")
     console.say(f"{tree.describe()} · saved in {args.out}")
