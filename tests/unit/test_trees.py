@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
@@ -81,6 +84,51 @@ def test_names_count_only_where_they_agree_with_looks() -> None:
     near = np.array([[0, 1.0, 0.1, 1], [1.0, 0, 1, 0.1], [0.1, 1, 0, 1], [1, 0.1, 1, 0]])
     assert not names_help(near, alike)
     assert names_help(1 - near, alike)
+
+
+def others(samples: Samples, names: list[str]) -> Samples:
+    """The same with other names of the finest classes, which are all there is."""
+    tree = Hierarchy(levels=["species"], classes=[names], parents=[])
+    return dataclasses.replace(samples, hierarchy=tree, labels=samples.labels[:, :1])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans(), st.integers(2, 6))
+def test_what_is_found_does_not_depend_on_the_order_of_samples_and_classes(mix: random.Random, names: bool, count: int) -> None:
+    whole = others(birds(each=4), list(TREE.classes[0]))
+    found = find_tree(whole, groups=[count], names=names)
+    rows, classes = list(range(len(whole))), list(range(11))
+    mix.shuffle(rows)
+    mix.shuffle(classes)  # the class at each new place
+    shuffled = others(whole, [TREE.classes[0][c] for c in classes]).select(np.array(rows))
+    again = find_tree(dataclasses.replace(shuffled, labels=np.argsort(classes)[shuffled.labels]), groups=[count], names=names)
+    assert rand_index(again.tree.parents[0], found.tree.parents[0][classes]) == 1
+    for a, b in ((again.stable, found.stable), (again.inside, found.inside), (again.right, found.right)):
+        assert a == pytest.approx(b)
+    if not names:
+        renamed = find_tree(others(whole, [f"{c:02}" for c in classes]), groups=[count])
+        assert rand_index(renamed.tree.parents[0], found.tree.parents[0]) == 1
+
+
+@pytest.mark.parametrize("names", [["Larus", "Alca", "Strix"], ["Goéland", "Pingouin", "Chouette"]])
+def test_the_first_word_counts_where_names_begin_alike(names: list[str]) -> None:
+    called = [f"{c:03}.{names[f]}_{'abcd'[c % 4] * 3}" for c, f in enumerate(TREE.parents[0].tolist())]
+    found = find_tree(others(birds(), called), groups=[3])
+    assert found.named
+    assert set(found.tree.classes[1]) == {f"{name} group" for name in names}
+    assert rand_index(found.tree.parents[0], TREE.parents[0]) == 1
+
+
+def test_classes_without_samples_are_told_and_change_nothing() -> None:
+    more = [*TREE.classes[0], "E Gull", "Puffin"]
+    found = find_tree(others(birds(), more), groups=[3])
+    plain = find_tree(others(birds(), list(TREE.classes[0])), groups=[3])
+    assert found.unseen == ("E Gull", "Puffin")
+    assert (found.stable, found.inside, found.chance, found.right) == (plain.stable, plain.inside, plain.chance, plain.right)
+    groups = dict(zip(more, (found.tree.classes[1][g] for g in found.tree.parents[0]), strict=True))
+    assert groups["E Gull"] == groups["A Gull"] == "Gull group"
+    assert groups["Puffin"] == "without samples"
+    assert find_tree(others(birds(), more), groups=[3, 2], levels=3, names=False).tree.sizes == (13, 4, 3)
 
 
 def test_agreement_and_silhouette_are_scikit_learns() -> None:

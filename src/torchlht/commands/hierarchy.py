@@ -176,12 +176,23 @@ def run_hierarchy_find(args: FindArgs) -> None:
     )
     found.tree.write(args.out)
     console.say(terminal.draw_tree(found.tree, args.out.name, None if found.tree.sizes[0] <= 60 else args.levels - 1))
+    finest, unerring = found.tree.levels[0], found.right[-1] == 1
     for i, (stable, inside, chance) in enumerate(zip(found.stable, found.inside, found.chance, strict=True)):
         level = found.tree.levels[found.tree.top_down[i]]
-        worth = f"{inside:.0%} of mistakes stay inside a group ({chance:.0%} would by chance); {found.right[i]:.0%} are right"
-        console.say(f"{level}: agreement {stable:.2f} with groups of samples drawn again; {worth}")
-    console.say(f"{found.tree.levels[0]}: {found.right[-1]:.0%} are right; each half of the samples is judged by the other")
+        shaky = "" if stable >= SHAKY else ", which is little: do not rely on single groups"
+        worth = "" if unerring else f"{inside:.0%} of mistakes stay inside a group ({chance:.0%} would by chance); "
+        right = f"{found.right[i]:.0%} of samples get the right group"
+        console.say(f"{level}: agreement {stable:.2f} with groups of samples drawn again{shaky}; {worth}{right}")
+    console.say(
+        f"{finest}: {found.right[-1]:.0%} of samples get the right one; each half of the samples is judged by the other"
+    )
+    if found.unseen:
+        place = "with what is called alike, or in a group of their own" if found.named else "in a group of their own"
+        console.say(f"without labelled samples: {len(found.unseen):,}, such as {found.unseen[0]}; {place}")
     console.say(f"names {'helped' if found.named else 'played no part'} · saved in {args.out}")
+
+
+SHAKY = 0.5  # agreement below which groups are nearer to chance than to the same ones again
 
 
 TREES = (".json", ".yaml", ".yml", ".csv")  # what a tree is written as; JSON is YAML, too

@@ -12,7 +12,7 @@ from torchlht.errors import DataError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import form_opinions
 from torchlht.learn.audit.placing import Remark, class_cosines, misplaced, same_classes, spellings
-from torchlht.learn.growing import NAMED, judge_of, labelled, names_help, same_word
+from torchlht.learn.growing import NAMED, judge_of, labelled, shared_words
 from torchlht.learn.splitting import split_classes, split_parents
 
 SURE = 1.0  # log-odds from which a move is made
@@ -31,8 +31,9 @@ def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
     samples = under(samples, tree)
     x, fine = labelled(samples)
     judge = judge_of(x, fine, tree.sizes[0])
-    cosines, alike = class_cosines(judge), same_word([tree.text(0, i) for i in range(tree.sizes[0])])
-    if names_help(1 - cosines, alike):
+    cosines = class_cosines(judge)
+    alike, _ = shared_words([tree.text(0, i) for i in range(tree.sizes[0])], 1 - cosines)
+    if alike is not None:
         cosines = cosines + NAMED * alike
     moves = misplaced(judge, tree, cosines)
     splits = [*split_parents(x, fine, judge, tree), *split_classes(x, fine, judge, tree, samples.keys)]
