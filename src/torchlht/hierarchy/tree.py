@@ -351,7 +351,8 @@ class Hierarchy:
         others = f" (and {wrong.size - 1} more rows like it)" if wrong.size > 1 else ""
         return (
             f"{where(row)}: {self.levels[k]} {self.classes[k][child]!r} is labelled {self.levels[k + 1]} "
-            f"{self.classes[k + 1][parent]!r}, but the tree puts it under {right!r}{others}; correct the label or the tree"
+            f"{self.classes[k + 1][parent]!r}, but the tree puts it under {right!r}{others}; correct the label or the tree, "
+            "or train with such a tree as `prior` instead of `hierarchy`"
         )
 
     # ---- writing and showing ---------------------------------------------------------------------------------------
