@@ -155,6 +155,9 @@ def test_moved_species_are_proposed_first_and_put_back() -> None:
     assert differences(new, TREE) == []
     assert len(made) == 2
     assert moved(stale(), remarks, sure=1e9) == (stale(), [])
+    respelt = Hierarchy.from_paths([("f", name.replace("A G", "a_g")) for name in TREE.classes[0]], ("family", "species"))
+    with pytest.raises(DataError, match=r"'A Gull' is not in the tree \(1 of 11 missing\): did you mean a_gull\?"):
+        propose(birds(), respelt)
     with pytest.raises(DataError, match="'A Auk' is not in the tree"):
         propose(birds(), Hierarchy.from_paths([("x", "y"), ("x", "z")], ("family", "species")))
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from torchlht.data.samples import Samples
-from torchlht.errors import DataError
+from torchlht.errors import DataError, nearest
+from torchlht.hierarchy.spelling import plain
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import form_opinions
 from torchlht.learn.audit.placing import Remark, class_cosines, misplaced, same_classes, spellings
@@ -44,9 +45,12 @@ def under(samples: Samples, tree: Hierarchy) -> Samples:
     """The samples that have a finest label, with this tree in the place of their own."""
     own, missing = samples.hierarchy.classes[0], sorted(set(samples.hierarchy.classes[0]) - set(tree.classes[0]))
     if missing:
-        raise DataError(
-            f"{samples.name}: {tree.levels[0]} {missing[0]!r} is not in the tree ({len(missing)} of {len(own)} missing)"
-        )
+        names = [name for name in tree.names[0] if name is not None]
+        same = next((name for name in names if plain(name) == plain(missing[0])), None)
+        near = f"did you mean {same}?" if same else nearest(missing[0], names)
+        what = f"{tree.levels[0]} {missing[0]!r} is not in the tree ({len(missing)} of {len(own)} missing)"
+        how = "name it as the tree does, add it there, or mark its samples as unlabelled"
+        raise DataError(f"{samples.name}: {what}: {f'{near} ' if near else ''}{how}")
     place = np.array([tree.index(0, name) for name in own])
     kept = samples.select(np.flatnonzero(samples.labels[:, 0] >= 0))
     fine = place[kept.labels[:, 0]]
