@@ -123,7 +123,16 @@ def test_a_weak_prior_is_left_as_it_is(name: str, options: dict[str, object]) ->
 
 def test_what_has_moved_is_named_up_to_a_number() -> None:
     assert moves(TREE, 0, TREE.parents[0]) == ""
-    assert "labels: 1 (2, not 0) and 2 more. Answers" in moves(TREE, 0, np.array([0, 2, 1, 0, 0]), most=1)
+    assert "labels: 1: 2, not 0; and 2 more. Answers" in moves(TREE, 0, np.array([0, 2, 1, 0, 0]), most=1)
+
+
+def test_no_name_of_what_stands_in_is_told() -> None:
+    paths = [("Birds", "Gulls", "a"), ("Birds", "Gulls", "b"), ("Birds", None, "c"), ("Birds", None, "d")]
+    tree = Hierarchy.from_paths(paths, ("order", "family", "species"))
+    method = create_method("lht", 6, tree, width=9)
+    said = [*method.heed(torch.tensor([[0, 1, 0]] * 2 + [[2, 0, 0]] * 2)), *method.yielded()]
+    assert "such as a: Birds (order);" in said[0]
+    assert "labels: a: Birds (order), not Gulls; c: Gulls, not Birds (order). Answers" in said[1]
 
 
 def test_a_moved_prior_is_kept_with_the_weights(tmp_path: Path) -> None:
@@ -140,7 +149,7 @@ def test_a_moved_prior_is_kept_with_the_weights(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(said.log_probs, told.log_probs, strict=True))
     assert told.transition(0).argmax(dim=1)[0].tolist()[1] == 2
     (sentence,) = again.method.yielded()
-    assert "about 1 of 5 classes at the level species, and the transition follows the labels: 1 (2, not 0). Answers" in sentence
+    assert "about 1 of 5 classes at the level species, and the transition follows the labels: 1: 2, not 0. Answers" in sentence
     assert sentence in card(tmp_path / "run", "birds")
     seen = SimpleNamespace(split="test", args=args, calibrated=False, model=again)
     assert cautions(Subject((cast(Seen, seen),), 0)) == [sentence]  # in the report

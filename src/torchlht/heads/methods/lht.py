@@ -190,7 +190,7 @@ class LHTHead(Method):
 
     def _told(self, k: int, moved: list[int], parents: Ints) -> str:
         tree = self.hierarchy
-        name, there = tree.classes[k][moved[0]], tree.classes[k + 1][parents[moved[0]]]
+        name, there = tree.text(k, moved[0]), tree.text(k + 1, int(parents[moved[0]]))
         some = f"{len(moved):,} of {tree.sizes[k]:,} classes at the level {tree.levels[k]}"
         return f"labels contradict the tree about {some}, such as {name}: {there}; the transition follows the labels there"
 

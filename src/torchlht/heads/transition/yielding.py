@@ -55,9 +55,9 @@ def moves(tree: Hierarchy, level: int, parents: Ints, most: int = 10) -> str:
     moved = np.flatnonzero(parents != tree.parents[level]).tolist()
     if not moved:
         return ""
-    above, own = tree.classes[level + 1], tree.parents[level]
-    names = [f"{tree.classes[level][j]} ({above[parents[j]]}, not {above[own[j]]})" for j in moved[:most]]
-    more = f" and {len(moved) - most:,} more" if len(moved) > most else ""
+    above = [tree.text(level + 1, i) for i in range(tree.sizes[level + 1])]
+    names = [f"{tree.text(level, j)}: {above[parents[j]]}, not {above[tree.parents[level][j]]}" for j in moved[:most]]
+    more = f"; and {len(moved) - most:,} more" if len(moved) > most else ""
     some = f"{len(moved):,} of {tree.sizes[level]:,} classes at the level {tree.levels[level]}"
-    follows = f"the transition follows the labels: {', '.join(names)}{more}"
+    follows = f"the transition follows the labels: {'; '.join(names)}{more}"
     return f"In training, labels contradicted the tree about {some}, and {follows}. Answers keep to the tree."
