@@ -453,7 +453,9 @@ def test_what_does_not_fit_is_refused_before_features_are_made(
         (tmp_path / "birds" / name).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "birds" / name / "1.png")
     TREE.write(tmp_path / "tree.json")
+    (tmp_path / "birds.csv").write_text("path,species,observer\nbirds/a_gull/1.png,a,me\nbirds/b_gull/1.png,b,me\n")
     for words, told in (
+        (["find", str(tmp_path / "birds.csv")], "--finest names the one with the finest classes"),
         (["repair", str(tmp_path / "tree.json"), str(tmp_path / "birds")], "'a_gull' is not in the tree (2 of 2 missing)"),
         (["find", str(tmp_path / "birds"), "--groups", "3,2"], "--groups is 3,2: pass 1 number, fine first, or other --levels"),
     ):

@@ -114,7 +114,14 @@ def taken(data: str, args: LookArgs, tree: Path | None = None, unknown: Sequence
 
     read_with = Hierarchy.read(tree) if tree else finest_alone(as_place(data))
     levels = [args.finest] if args.finest else None
-    samples, _ = check_images(read_data(data, hierarchy=read_with, levels=levels, unknown=unknown), args.on_error)
+    try:
+        read = read_data(data, hierarchy=read_with, levels=levels, unknown=unknown)
+    except HierarchyError as error:
+        if args.finest:
+            raise
+        what = Fault("", "if some columns are no levels, `finest` names the one with the finest classes")
+        raise HierarchyError(error.source, [*error.faults, what]) from None
+    samples, _ = check_images(read, args.on_error)
     return samples.select(samples.index("train"))
 
 
