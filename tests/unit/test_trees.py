@@ -162,6 +162,23 @@ def test_moved_species_are_proposed_first_and_put_back() -> None:
         propose(birds(), Hierarchy.from_paths([("x", "y"), ("x", "z")], ("family", "species")))
 
 
+def test_what_is_proposed_does_not_depend_on_the_order_of_samples_and_classes() -> None:
+    whole, generator = birds(each=25), np.random.default_rng(0)
+    both = np.where(whole.labels[:, 0] == TREE.index(0, "C Gull"), TREE.index(0, "A Auk"), whole.labels[:, 0])
+    heaps_of = dataclasses.replace(whole, labels=np.stack([both, TREE.parents[0][both]], 1))
+    rows = [row[::-1] for row in stale().rows()[1:]]
+
+    def told(samples: Samples, tree: Hierarchy) -> list[tuple[str, str, float]]:
+        return sorted((r.kind, r.label, round(r.score, 3)) for r in propose(samples, tree))
+
+    expected = told(heaps_of, stale())
+    assert {kind for kind, *_ in expected} == {"misplaced", "split"}
+    for _ in range(3):
+        generator.shuffle(rows)
+        other = Hierarchy.from_paths([row[::-1] for row in rows], TREE.levels[::-1])
+        assert told(heaps_of.select(generator.permutation(len(whole))), other) == expected
+
+
 def remarks_of(kind: str, samples: Samples, tree: Hierarchy) -> list[tuple[str, str]]:
     return [(r.level, r.label) for r in propose(samples, tree) if r.kind == kind]
 

@@ -124,9 +124,14 @@ def _in_order(samples: Samples, x: torch.Tensor, fine: Ints) -> tuple[torch.Tens
     seen = sorted(np.unique(fine).tolist(), key=names.__getitem__)
     place = np.zeros(len(names), dtype=np.int64)
     place[seen] = np.arange(len(seen))
-    keys = [samples.keys[i] for i in np.flatnonzero(samples.labels[:, 0] >= 0)]
-    rows = sorted(range(len(fine)), key=lambda i: (place[fine[i]], keys[i]))
-    return x[torch.tensor(rows)], place[fine[rows]], np.array(seen)
+    rows = by_key([samples.keys[i] for i in np.flatnonzero(samples.labels[:, 0] >= 0)])
+    rows = rows[np.argsort(place[fine[rows]], kind="stable")]
+    return x[torch.from_numpy(rows)], place[fine[rows]], np.array(seen)
+
+
+def by_key(keys: Sequence[str]) -> Ints:
+    """(N,) positions of samples in the order of their keys; row numbers count up."""
+    return np.array(sorted(range(len(keys)), key=lambda i: (len(keys[i]), keys[i])), dtype=np.int64)
 
 
 # ---- how far classes are apart -----------------------------------------------------------------------------------------
@@ -262,7 +267,9 @@ def redrawn_rows(fine: Ints, generator: np.random.Generator) -> Ints:
 
 
 def _by_class(fine: Ints) -> list[Ints]:
-    return [np.flatnonzero(fine == c) for c in np.unique(fine)]
+    """The rows of each class, in the order in which classes appear, which is not that of their numbers."""
+    classes, first = np.unique(fine, return_index=True)
+    return [np.flatnonzero(fine == c) for c in classes[np.argsort(first)]]
 
 
 def mistakes(x: torch.Tensor, fine: Ints, size: int, generator: np.random.Generator) -> Ints:

@@ -13,7 +13,7 @@ from torchlht.hierarchy.spelling import plain
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import form_opinions
 from torchlht.learn.audit.placing import Remark, class_cosines, misplaced, same_classes, spellings
-from torchlht.learn.growing import NAMED, judge_of, labelled, shared_words
+from torchlht.learn.growing import NAMED, by_key, judge_of, labelled, shared_words
 from torchlht.learn.splitting import split_classes, split_parents
 
 SURE = 1.0  # log-odds from which a move is made
@@ -42,7 +42,7 @@ def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
 
 
 def under(samples: Samples, tree: Hierarchy) -> Samples:
-    """The samples that have a finest label, with this tree in the place of their own."""
+    """The samples that have a finest label, by key, with this tree in the place of their own."""
     own, missing = samples.hierarchy.classes[0], sorted(set(samples.hierarchy.classes[0]) - set(tree.classes[0]))
     if missing:
         names = [name for name in tree.names[0] if name is not None]
@@ -52,7 +52,8 @@ def under(samples: Samples, tree: Hierarchy) -> Samples:
         how = "name it as the tree does, add it there, or mark its samples as unlabelled"
         raise DataError(f"{samples.name}: {what}: {f'{near} ' if near else ''}{how}")
     place = np.array([tree.index(0, name) for name in own])
-    kept = samples.select(np.flatnonzero(samples.labels[:, 0] >= 0))
+    rows = by_key(samples.keys)  # the order of the data must not matter to draws
+    kept = samples.select(rows[samples.labels[rows, 0] >= 0])
     fine = place[kept.labels[:, 0]]
     labels = np.stack([tree.ancestors(k)[fine] for k in range(len(tree))], axis=1)
     return dataclasses.replace(kept, hierarchy=tree, labels=labels)
