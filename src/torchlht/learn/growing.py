@@ -131,7 +131,8 @@ def _in_order(samples: Samples, x: torch.Tensor, fine: Ints) -> tuple[torch.Tens
 
 def by_key(keys: Sequence[str]) -> Ints:
     """(N,) positions of samples in the order of their keys; row numbers count up."""
-    return np.array(sorted(range(len(keys)), key=lambda i: (len(keys[i]), keys[i])), dtype=np.int64)
+    numbers = [int(key) if key.isdecimal() else -1 for key in keys]
+    return np.array(sorted(range(len(keys)), key=lambda i: (numbers[i], keys[i])), dtype=np.int64)
 
 
 # ---- how far classes are apart -----------------------------------------------------------------------------------------

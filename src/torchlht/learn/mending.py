@@ -30,6 +30,7 @@ def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
         DataError: when the finest classes are others.
     """
     samples = under(samples, tree)
+    samples = samples.select(by_key(samples.keys))  # the order of the data must not matter to draws
     x, fine = labelled(samples)
     judge = judge_of(x, fine, tree.sizes[0])
     cosines = class_cosines(judge)
@@ -42,7 +43,7 @@ def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
 
 
 def under(samples: Samples, tree: Hierarchy) -> Samples:
-    """The samples that have a finest label, by key, with this tree in the place of their own."""
+    """The samples that have a finest label, with this tree in the place of their own."""
     own, missing = samples.hierarchy.classes[0], sorted(set(samples.hierarchy.classes[0]) - set(tree.classes[0]))
     if missing:
         names = [name for name in tree.names[0] if name is not None]
@@ -52,8 +53,7 @@ def under(samples: Samples, tree: Hierarchy) -> Samples:
         how = "name it as the tree does, add it there, or mark its samples as unlabelled"
         raise DataError(f"{samples.name}: {what}: {f'{near} ' if near else ''}{how}")
     place = np.array([tree.index(0, name) for name in own])
-    rows = by_key(samples.keys)  # the order of the data must not matter to draws
-    kept = samples.select(rows[samples.labels[rows, 0] >= 0])
+    kept = samples.select(np.flatnonzero(samples.labels[:, 0] >= 0))
     fine = place[kept.labels[:, 0]]
     labels = np.stack([tree.ancestors(k)[fine] for k in range(len(tree))], axis=1)
     return dataclasses.replace(kept, hierarchy=tree, labels=labels)
