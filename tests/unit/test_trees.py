@@ -234,6 +234,15 @@ def test_two_heaps_are_told_apart() -> None:
         assert (side == truth).all() or (side != truth).all()
 
 
+def test_how_far_heaps_are_apart_hardly_depends_on_what_is_left_out() -> None:
+    generator = np.random.default_rng(0)
+    spread = []
+    for _ in range(4):
+        z = generator.normal(size=(40, 40)) + 5 * np.outer(np.arange(40) % 2, np.eye(40)[0])
+        spread.append(np.std([heaps(z[generator.permutation(40)])[0] for _ in range(6)]))
+    assert np.mean(spread) < 0.1  # 0.16 if it is judged once
+
+
 def test_two_means_are_those_of_scikit_learn() -> None:
     generator = np.random.default_rng(3)
     z = generator.normal(size=(40, 3)) + np.outer(np.arange(40) % 2, [6, 0, 0])
