@@ -187,9 +187,9 @@ def same_word(names: Sequence[str], at: int = LAST) -> Bools:
 
 def shared_words(names: Sequence[str], far: Floats) -> tuple[Bools | None, int]:
     """(C, C) which classes are called alike, and by which word: the one that goes with looks more; None if neither does."""
-    _, at = max((_closer(far, same_word(names, at)), at) for at in (FIRST, LAST))
-    alike = same_word(names, at)
-    return (alike if names_help(far, alike) else None), at
+    alike = {at: same_word(names, at) for at in (LAST, FIRST)}
+    at = max(alike, key=lambda at: _closer(far, alike[at]))
+    return (alike[at] if names_help(far, alike[at]) else None), at
 
 
 def names_help(far: Floats, alike: Bools) -> bool:
