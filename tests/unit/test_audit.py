@@ -17,7 +17,7 @@ from torchlht.learn.audit.applying import apply_audit
 from torchlht.learn.audit.auditing import examine
 from torchlht.learn.audit.believing import Judged, believed, judge_labels, judged_before
 from torchlht.learn.audit.discriminant import choose_parts, form_opinions, learn, tree_means
-from torchlht.learn.audit.placing import _one_letter, misplaced
+from torchlht.learn.audit.placing import _slips, misplaced
 from torchlht.learn.audit.twins import picture_twins, row_twins
 from torchlht.learn.audit.wrong import Slips, _slip_weights, class_log_probs, doubts_of, fit_shares, given_probs
 
@@ -228,9 +228,9 @@ def test_a_class_under_the_wrong_parent_is_named_with_the_right_one():
 
 
 def test_names_that_differ_by_a_letter():
-    assert _one_letter(["herringgull", "heringgull", "puffin", "puffins", "auk", "auks", "razorbill"]) == [
-        ("heringgull", "herringgull"),
-        ("puffin", "puffins"),
+    assert _slips(["herringgull", "heringgull", "puffin", "puffins", "auk", "auks", "razorbill"]) == [
+        ("heringgull", "herringgull", "one letter"),
+        ("puffin", "puffins", "one letter"),
     ]
 
 

@@ -132,6 +132,19 @@ def test_any_ragged_tree_is_read_again_as_it_was(rows: list[tuple[str, str, str]
     assert Hierarchy(levels=tree.levels, classes=tree.classes, parents=tree.parents) == tree  # by names, as in older files
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(a_row, min_size=1, max_size=8))
+def test_any_ragged_tree_is_a_table_that_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]
+) -> None:
+    tree = Hierarchy.from_paths([(a, f"{a}{b}" if b else None, f"{a}{b}{c}" if c else None) for a, b, c in rows], LEVELS)
+    table = tmp_path_factory.mktemp("trees") / "tree.CSV"
+    tree.write(table)
+    assert sorted(Hierarchy.read(table).rows()) == sorted(tree.rows())
+    if not tree.ragged:
+        assert Hierarchy.read(table).classes[0] == tree.classes[0]  # numbered as before
+
+
 # ---- labels ----------------------------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
@@ -82,6 +86,51 @@ def test_names_count_only_where_they_agree_with_looks() -> None:
     assert names_help(1 - near, alike)
 
 
+def others(samples: Samples, names: list[str]) -> Samples:
+    """The same with other names of the finest classes, which are all there is."""
+    tree = Hierarchy(levels=["species"], classes=[names], parents=[])
+    return dataclasses.replace(samples, hierarchy=tree, labels=samples.labels[:, :1])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans(), st.integers(2, 6))
+def test_what_is_found_does_not_depend_on_the_order_of_samples_and_classes(mix: random.Random, names: bool, count: int) -> None:
+    whole = others(birds(each=4), list(TREE.classes[0]))
+    found = find_tree(whole, groups=[count], names=names)
+    rows, classes = list(range(len(whole))), list(range(11))
+    mix.shuffle(rows)
+    mix.shuffle(classes)  # the class at each new place
+    shuffled = others(whole, [TREE.classes[0][c] for c in classes]).select(np.array(rows))
+    again = find_tree(dataclasses.replace(shuffled, labels=np.argsort(classes)[shuffled.labels]), groups=[count], names=names)
+    assert rand_index(again.tree.parents[0], found.tree.parents[0][classes]) == 1
+    for a, b in ((again.stable, found.stable), (again.inside, found.inside), (again.right, found.right)):
+        assert a == pytest.approx(b)
+    if not names:
+        renamed = find_tree(others(whole, [f"{c:02}" for c in classes]), groups=[count])
+        assert rand_index(renamed.tree.parents[0], found.tree.parents[0]) == 1
+
+
+@pytest.mark.parametrize("names", [["Larus", "Alca", "Strix"], ["Goéland", "Pingouin", "Chouette"]])
+def test_the_first_word_counts_where_names_begin_alike(names: list[str]) -> None:
+    called = [f"{c:03}.{names[f]}_{'abcd'[c % 4] * 3}" for c, f in enumerate(TREE.parents[0].tolist())]
+    found = find_tree(others(birds(), called), groups=[3])
+    assert found.named
+    assert set(found.tree.classes[1]) == {f"{name} group" for name in names}
+    assert rand_index(found.tree.parents[0], TREE.parents[0]) == 1
+
+
+def test_classes_without_samples_are_told_and_change_nothing() -> None:
+    more = [*TREE.classes[0], "E Gull", "Puffin"]
+    found = find_tree(others(birds(), more), groups=[3])
+    plain = find_tree(others(birds(), list(TREE.classes[0])), groups=[3])
+    assert found.unseen == ("E Gull", "Puffin")
+    assert (found.stable, found.inside, found.chance, found.right) == (plain.stable, plain.inside, plain.chance, plain.right)
+    groups = dict(zip(more, (found.tree.classes[1][g] for g in found.tree.parents[0]), strict=True))
+    assert groups["E Gull"] == groups["A Gull"] == "Gull group"
+    assert groups["Puffin"] == "without samples"
+    assert find_tree(others(birds(), more), groups=[3, 2], levels=3, names=False).tree.sizes == (13, 4, 3)
+
+
 def test_agreement_and_silhouette_are_scikit_learns() -> None:
     generator = np.random.default_rng(0)
     a, b = generator.integers(0, 4, 30), generator.integers(0, 3, 30)
@@ -106,8 +155,28 @@ def test_moved_species_are_proposed_first_and_put_back() -> None:
     assert differences(new, TREE) == []
     assert len(made) == 2
     assert moved(stale(), remarks, sure=1e9) == (stale(), [])
+    respelt = Hierarchy.from_paths([("f", name.replace("A G", "a_g")) for name in TREE.classes[0]], ("family", "species"))
+    with pytest.raises(DataError, match=r"'A Gull' is not in the tree \(1 of 11 missing\): did you mean a_gull\?"):
+        propose(birds(), respelt)
     with pytest.raises(DataError, match="'A Auk' is not in the tree"):
         propose(birds(), Hierarchy.from_paths([("x", "y"), ("x", "z")], ("family", "species")))
+
+
+def test_what_is_proposed_does_not_depend_on_the_order_of_samples_and_classes() -> None:
+    whole, generator = birds(each=25), np.random.default_rng(0)
+    both = np.where(whole.labels[:, 0] == TREE.index(0, "C Gull"), TREE.index(0, "A Auk"), whole.labels[:, 0])
+    heaps_of = dataclasses.replace(whole, labels=np.stack([both, TREE.parents[0][both]], 1))
+    rows = [row[::-1] for row in stale().rows()[1:]]
+
+    def told(samples: Samples, tree: Hierarchy) -> list[tuple[str, str, float]]:
+        return sorted((r.kind, r.label, round(r.score, 3)) for r in propose(samples, tree))
+
+    expected = told(heaps_of, stale())
+    assert {kind for kind, *_ in expected} == {"misplaced", "split"}
+    for _ in range(3):
+        generator.shuffle(rows)
+        other = Hierarchy.from_paths([row[::-1] for row in rows], TREE.levels[::-1])
+        assert told(heaps_of.select(generator.permutation(len(whole))), other) == expected
 
 
 def remarks_of(kind: str, samples: Samples, tree: Hierarchy) -> list[tuple[str, str]]:
@@ -165,6 +234,15 @@ def test_two_heaps_are_told_apart() -> None:
         assert (side == truth).all() or (side != truth).all()
 
 
+def test_how_far_heaps_are_apart_hardly_depends_on_what_is_left_out() -> None:
+    generator = np.random.default_rng(0)
+    spread = []
+    for _ in range(4):
+        z = generator.normal(size=(40, 40)) + 5 * np.outer(np.arange(40) % 2, np.eye(40)[0])
+        spread.append(np.std([heaps(z[generator.permutation(40)])[0] for _ in range(6)]))
+    assert np.mean(spread) < 0.1  # 0.16 if it is judged once
+
+
 def test_two_means_are_those_of_scikit_learn() -> None:
     generator = np.random.default_rng(3)
     z = generator.normal(size=(40, 3)) + np.outer(np.arange(40) % 2, [6, 0, 0])
@@ -195,11 +273,18 @@ def test_classes_that_skip_a_level_are_moved_into_and_out_of_families() -> None:
 
 
 def test_spellings_are_told_by_the_names_themselves() -> None:
-    paths = [("f", "Tufted Puffin"), ("f", "Tufted_Pufin"), ("g", "herring gull"), ("g", "Herring-Gull")]
-    assert {remark.label: remark.reason for remark in spellings(Hierarchy.from_paths(paths, ("family", "species")))} == {
-        "Herring-Gull": "'herring gull' and 'Herring-Gull' differ only by case, blanks or hyphens",
-        "Tufted_Pufin": "'Tufted Puffin' and 'Tufted_Pufin' differ by one letter",
-    }
+    case, order = "differ only by case, accents, blanks or hyphens", "are the same words in another order"
+    slips = [
+        ("Herring-Gull", "herring gull", case),
+        ("mesange", "Mésange", case),
+        ("Oriole, Northern", "Northern Oriole", order),
+        ("Tufted_Pufin", "Tufted Puffin", "differ by one letter"),
+        ("Laugihng Gull", "Laughing Gull", "differ by two letters that have changed places"),
+    ]
+    others = ["Parus major", "Parus minor", "Type 1.1", "Type 11", "कक", "कि", "की", "カモ", "ガモ", "?", "!"]
+    paths = [*(("f", name) for slip in slips for name in slip[1::-1]), *(("g", name) for name in others)]
+    told = {remark.label: remark.reason for remark in spellings(Hierarchy.from_paths(paths, ("family", "species")))}
+    assert told == {wrong: f"{right!r} and {wrong!r} {how}" for wrong, right, how in slips}
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
@@ -309,6 +394,83 @@ def test_differences_and_grafting() -> None:
         differences(TREE, Hierarchy.from_paths([("a", "b")], ("genus", "species")))
 
 
+CHECKLIST = [
+    ("Birds", "Gulls", "Herring Gull"), ("Birds", "Gulls", "Ivory Gull"), ("Birds", "Gulls", "Little Gull"),
+    ("Birds", "Auks", "Puffin"), ("Birds", "Auks", "Razorbill"), ("Mammals", "Bats", "Noctule"),
+]  # fmt: skip
+RANKS = ("order", "family", "species")
+
+
+def checklist(**other: str) -> Hierarchy:
+    """`CHECKLIST` with some names replaced; `Little_Gull="Auks"` would put that species into the family of auks."""
+    rows = [[other.get(name, name) for name in row] for row in CHECKLIST]
+    return Hierarchy.from_paths([(o, other.get(s.replace(" ", "_"), f), s) for o, f, s in rows], RANKS)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"Gulls": "Laridae"}, ["family Gulls: renamed Laridae"]),
+        ({"Gulls": "Laridae", "Birds": "Aves"}, ["order Birds: renamed Aves", "family Gulls: renamed Laridae"]),
+        ({"Gulls": "Laridae", "Bats": "Chiroptera", "Puffin": "puffin"},
+         ["family Gulls: renamed Laridae", "family Bats: renamed Chiroptera", "species Puffin: renamed puffin"]),
+        ({"Gulls": "Laridae", "Little_Gull": "Auks"},
+         ["family Gulls: renamed Laridae", "species Little Gull: moved from Gulls to Auks"]),
+        ({"Gulls": "X", "Little_Gull": "Y", "Ivory_Gull": "Z"},  # no part of the family is most of it
+         ["family Gulls: removed under Birds", *(f"family {new}: added under Birds" for new in "XZY"),
+          "species Herring Gull: moved from Gulls to X", "species Ivory Gull: moved from Gulls to Z",
+          "species Little Gull: moved from Gulls to Y"]),
+        ({"Puffin": "Atlantic Puffin"}, ["species Puffin: removed under Auks", "species Atlantic Puffin: added under Auks"]),
+        ({"Auks": "Bats", "Bats": "Auks", "Birds": "Mammals", "Mammals": "Birds"},  # names that both have are no new names
+         ["family Gulls: moved from Birds to Mammals", "species Puffin: moved from Auks to Bats",
+          "species Razorbill: moved from Auks to Bats", "species Noctule: moved from Bats to Auks"]),
+    ],
+)  # fmt: skip
+def test_a_class_with_another_name_is_known_by_its_spelling_or_its_children(other: dict[str, str], told: list[str]) -> None:
+    assert [str(one) for one in differences(checklist(), checklist(**other))] == told
+
+
+def test_a_tree_is_grafted_through_other_names() -> None:
+    new = [("Aves", "Laridae", "Mew Gull"), ("Aves", "Laridae", "herring gull"), ("Aves", "Laridae", "Ivory Gull"),
+           ("Aves", "Skuas", "Great Skua"), ("Aves", "Auks", "Puffin")]  # fmt: skip
+    both, disagree = graft(checklist(), Hierarchy.from_paths(new, RANKS))
+    assert [str(one) for one in differences(checklist(), both)] == [
+        "family Skuas: added under Birds",
+        "species Mew Gull: added under Gulls",
+        "species Great Skua: added under Skuas",
+    ]
+    assert [(one.kind, one.name, one.now) for one in disagree] == [
+        ("renamed", "Birds", "Aves"),
+        ("renamed", "Gulls", "Laridae"),
+        ("renamed", "Herring Gull", "herring gull"),
+    ]
+
+
+def test_one_child_in_common_is_no_proof_of_another_name() -> None:
+    lumped = Hierarchy.from_paths([("Terns", "Sooty Tern"), ("Terns", "Fairy Tern")], ("family", "species"))
+    gulls = Hierarchy.from_paths([("Gulls", "Sooty Tern"), ("Gulls", "Herring Gull")], ("family", "species"))
+    assert [one.kind for one in differences(lumped, gulls)] == ["removed", "added", "removed", "added", "moved"]
+
+
+def test_differences_are_told_to_machines_and_graphs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checklist().write(tmp_path / "a.json")
+    checklist(Gulls="Laridae").write(tmp_path / "b.csv")
+    main(["hierarchy", "diff", str(tmp_path / "a.json"), str(tmp_path / "b.csv"), "--json"])
+    assert json.loads(capsys.readouterr().out) == [
+        {"kind": "renamed", "level": "family", "name": "Gulls", "was": "Gulls", "now": "Laridae"}
+    ]
+    main(["hierarchy", "graft", str(tmp_path / "a.json"), str(tmp_path / "b.csv"), "--out", str(tmp_path / "c.json")])
+    assert "family Gulls: keeps its name; B calls it Laridae" in capsys.readouterr().out
+    graph = tmp_path / "graph.csv"
+    graph.write_text("name,parent\nBat,Mammal\nBat,Flyer\nWhale,Mammal\nBee,Flyer\n")
+    for words in (["diff", str(graph), str(graph)], ["repair", str(graph), str(write(birds(), tmp_path / "birds.npz"))]):
+        with pytest.raises(SystemExit):
+            main(["hierarchy", *words])
+        told = capsys.readouterr().err
+        assert "'Bat' has two parents" in told
+        assert "this takes trees" in told
+
+
 def test_what_does_not_fit_is_refused_before_features_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -317,7 +479,9 @@ def test_what_does_not_fit_is_refused_before_features_are_made(
         (tmp_path / "birds" / name).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "birds" / name / "1.png")
     TREE.write(tmp_path / "tree.json")
+    (tmp_path / "birds.csv").write_text("path,species,observer\nbirds/a_gull/1.png,a,me\nbirds/b_gull/1.png,b,me\n")
     for words, told in (
+        (["find", str(tmp_path / "birds.csv")], "--finest names the one with the finest classes"),
         (["repair", str(tmp_path / "tree.json"), str(tmp_path / "birds")], "'a_gull' is not in the tree (2 of 2 missing)"),
         (["find", str(tmp_path / "birds"), "--groups", "3,2"], "--groups is 3,2: pass 1 number, fine first, or other --levels"),
     ):
@@ -343,8 +507,14 @@ def test_the_four_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "2 differences" in capsys.readouterr().out
     main(["hierarchy", "graft", str(tree), str(tmp_path / "stale-repaired.json"), "--out", str(tmp_path / "both.json")])
     assert "stays under Owls, where A has it; B has it under Gulls" in capsys.readouterr().out
+    table = tmp_path / "found.csv"
+    main(["hierarchy", "find", str(data), "--groups", "3", "--out", str(table)])
+    assert sorted(Hierarchy.read(table).rows()) == sorted(Hierarchy.read(tmp_path / "found.json").rows())
+    capsys.readouterr()
     (tmp_path / "mine.txt").write_text("mine")
     for words, told in (
+        (["find", str(data), "--out", str(tmp_path / "tree.txt")], "a tree is written as .json, .yaml, .yml or .csv"),
+        (["find", str(data), "--out", str(table)], "is not a tree that we wrote, so it is not replaced"),  # edited, perhaps
         (["find", str(data), "--out", str(tmp_path / "mine.txt")], "not replaced"),
         (["find", str(data), "--levels", "1"], "from 2 to 8"),
         (["find", str(data), "--groups", "many"], "whole numbers"),

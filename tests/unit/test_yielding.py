@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from unittest.mock import patch
 
 import numpy as np
@@ -13,14 +15,18 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from torchlht import ConfigError, Hierarchy, create_method
+from torchlht.answer.card import card
 from torchlht.answer.model import Model
 from torchlht.errors import RunError
 from torchlht.heads.method import Method
 from torchlht.heads.methods.lht import LHTHead
-from torchlht.heads.transition.yielding import AHEAD, counted_parents
+from torchlht.heads.transition.yielding import AHEAD, counted_parents, moves
 from torchlht.learn.alone import Alone
 from torchlht.learn.memory import given_samples, learn
 from torchlht.learn.options import TrainArgs
+from torchlht.show.sections.overview import cautions
+from torchlht.show.sections.parts import Subject
+from torchlht.show.seen import Seen
 
 TREE = Hierarchy.from_parents([[0, 0, 1, 1, 2], [0, 0, 1]], levels=["species", "family", "order"])
 MOVED = torch.tensor([[1, 2, 1], [1, 2, 1], [0, 0, 0], [2, 0, 0], [3, 0, 0], [3, 1, 0], [3, 0, 0], [-1, 1, 0], [4, -1, 1]])
@@ -115,6 +121,20 @@ def test_a_weak_prior_is_left_as_it_is(name: str, options: dict[str, object]) ->
         create_method("lht", 6, TREE, transition="static", yields=True)
 
 
+def test_what_has_moved_is_named_up_to_a_number() -> None:
+    assert moves(TREE, 0, TREE.parents[0]) == ""
+    assert "labels: 1: 2, not 0; and 2 more. Answers" in moves(TREE, 0, np.array([0, 2, 1, 0, 0]), most=1)
+
+
+def test_no_name_of_what_stands_in_is_told() -> None:
+    paths = [("Birds", "Gulls", "a"), ("Birds", "Gulls", "b"), ("Birds", None, "c"), ("Birds", None, "d")]
+    tree = Hierarchy.from_paths(paths, ("order", "family", "species"))
+    method = create_method("lht", 6, tree, width=9)
+    said = [*method.heed(torch.tensor([[0, 1, 0]] * 2 + [[2, 0, 0]] * 2)), *method.yielded()]
+    assert "such as a: Birds (order);" in said[0]
+    assert "labels: a: Birds (order), not Gulls; c: Gulls, not Birds (order). Answers" in said[1]
+
+
 def test_a_moved_prior_is_kept_with_the_weights(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.array([[1, 2, 1], [0, 0, 0], [2, 1, 0], [3, 1, 0], [4, 2, 1]])[np.arange(60) % 5]
@@ -128,6 +148,11 @@ def test_a_moved_prior_is_kept_with_the_weights(tmp_path: Path) -> None:
     said, told = model.method(torch.from_numpy(x)), again.method(torch.from_numpy(x))
     assert all(torch.equal(a, b) for a, b in zip(said.log_probs, told.log_probs, strict=True))
     assert told.transition(0).argmax(dim=1)[0].tolist()[1] == 2
+    (sentence,) = again.method.yielded()
+    assert "about 1 of 5 classes at the level species, and the transition follows the labels: 1: 2, not 0. Answers" in sentence
+    assert sentence in card(tmp_path / "run", "birds")
+    seen = SimpleNamespace(split="test", args=args, calibrated=False, model=again)
+    assert cautions(Subject((cast(Seen, seen),), 0)) == [sentence]  # in the report
     wrong = dict(model.state_dict())
     for bad in (torch.tensor([0, 9, 1, 1, 2]), torch.tensor([0, 1])):
         wrong["method.steps.0.moved"] = bad

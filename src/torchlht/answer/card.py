@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from torchlht.answer.calibration import FILE as CALIBRATION
 from torchlht.answer.finding import GRAPH, find_run
 from torchlht.answer.novelty import FILE as NOVELTY
-from torchlht.answer.records import TREE, read_config, read_metrics, read_split
+from torchlht.answer.records import TREE, WEIGHTS, read_config, read_metrics, read_split
 from torchlht.files import refuse_replacing, yaml_text
+from torchlht.heads.transition.yielding import moves
 from torchlht.hierarchy.graph import Graph
 from torchlht.hierarchy.tree import Hierarchy
 
@@ -44,7 +47,7 @@ def card(run: Path, name: str, use: str | None = None, *, trained: Path | None =
         f"## Classes\n\n{classes.describe()}\n\n{listed(classes)}",
         f"## Measured on test samples\n\n{figures(metrics)}",
         f"## Trained with\n\n{samples_of(origin)}{again(read_config(origin).get('train') or {})}",
-        f"## Limits\n\n{limits(run)}",
+        f"## Limits\n\n{limits(run)}{yielded(run, classes)}",
     ]
     kind = "image-classification" if takes_pictures(config) else "tabular-classification"
     tags = f"tags:\n- hierarchical-classification\n- label-hierarchy-transition\npipeline_tag: {kind}\n---\n"
@@ -138,6 +141,16 @@ def limits(run: Path) -> str:
     unlike = " It says which samples are unlike all it learned from." if (run / NOVELTY).is_file() else ""
     figures = "The figures are of one run on one test set."
     return f"It knows these classes and no others.{unlike} Probabilities are {calibrated}. {figures}"
+
+
+def yielded(run: Path, classes: Hierarchy | Graph) -> str:
+    """Where its transition follows labels instead of the tree, a paragraph for each level; nothing where it does not."""
+    if isinstance(classes, Graph) or not (run / WEIGHTS).is_file():
+        return ""
+    with safe_open(run / WEIGHTS, "np") as file:
+        moved = {name: re.fullmatch(r"method\.steps\.(\d+)\.moved", name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        said = [moves(classes, int(found[1]), file.get_tensor(name)) for name, found in moved.items() if found]
+    return "".join(f"\n\n{shown(sentence)}" for sentence in said if sentence)
 
 
 def again(given: dict[str, Any]) -> str:

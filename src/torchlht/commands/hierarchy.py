@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from torchlht import console
 from torchlht.commands.base import AcceleratorArgs, command
 from torchlht.data.options import DataPlace, OnErrorArgs, Options, TreeArgs, TreePlace, Word
 from torchlht.doors import Breadth, Count, NotNegative, Seed, Workers
-from torchlht.errors import ConfigError, HierarchyError
+from torchlht.errors import ConfigError, Fault, HierarchyError
 from torchlht.show import terminal
 
 if TYPE_CHECKING:
@@ -48,6 +49,20 @@ def read_hierarchy(args: HierarchyArgs) -> Hierarchy | Graph:
     if has_several_parents(args.file):
         return Graph.read(args.file)
     return Hierarchy.read(args.file, args.levels.split(",") if args.levels else None)
+
+
+def read_tree(path: Path, levels: Sequence[str] | None = None) -> Hierarchy:
+    """A tree. Of a graph, the refusal also says what takes one."""
+    from torchlht.hierarchy.linked import has_several_parents
+    from torchlht.hierarchy.tree import Hierarchy
+
+    try:
+        return Hierarchy.read(path, levels)
+    except HierarchyError as error:
+        if not has_several_parents(path):
+            raise
+        what = Fault("", "this takes trees; lht hierarchy show and check, and lht train, take graphs, too")
+        raise HierarchyError(error.source, [*error.faults, what]) from None
 
 
 @command("hierarchy show", "before training")
@@ -99,7 +114,14 @@ def taken(data: str, args: LookArgs, tree: Path | None = None, unknown: Sequence
 
     read_with = Hierarchy.read(tree) if tree else finest_alone(as_place(data))
     levels = [args.finest] if args.finest else None
-    samples, _ = check_images(read_data(data, hierarchy=read_with, levels=levels, unknown=unknown), args.on_error)
+    try:
+        read = read_data(data, hierarchy=read_with, levels=levels, unknown=unknown)
+    except HierarchyError as error:
+        if args.finest:
+            raise
+        what = Fault("", "if some columns are no levels, `finest` names the one with the finest classes")
+        raise HierarchyError(error.source, [*error.faults, what]) from None
+    samples, _ = check_images(read, args.on_error)
     return samples.select(samples.index("train"))
 
 
@@ -129,7 +151,7 @@ class FindArgs(LookArgs):
     names: bool = True
     """Let names help, where classes whose names end in the same word look alike."""
     out: Path = Path("tree.json")
-    """The file to write."""
+    """The file to write: .json, or a table, .csv."""
     seed: Seed = 0
     """Seed for drawing samples again, which shows how stable the groups are."""
 
@@ -161,16 +183,30 @@ def run_hierarchy_find(args: FindArgs) -> None:
     )
     found.tree.write(args.out)
     console.say(terminal.draw_tree(found.tree, args.out.name, None if found.tree.sizes[0] <= 60 else args.levels - 1))
+    finest, unerring = found.tree.levels[0], found.right[-1] == 1
     for i, (stable, inside, chance) in enumerate(zip(found.stable, found.inside, found.chance, strict=True)):
         level = found.tree.levels[found.tree.top_down[i]]
-        worth = f"{inside:.0%} of mistakes stay inside a group ({chance:.0%} would by chance); {found.right[i]:.0%} are right"
-        console.say(f"{level}: agreement {stable:.2f} with groups of samples drawn again; {worth}")
-    console.say(f"{found.tree.levels[0]}: {found.right[-1]:.0%} are right; each half of the samples is judged by the other")
+        shaky = "" if stable >= SHAKY else ", which is little: do not rely on single groups"
+        worth = "" if unerring else f"{inside:.0%} of mistakes stay inside a group ({chance:.0%} would by chance); "
+        right = f"{found.right[i]:.0%} of samples get the right group"
+        console.say(f"{level}: agreement {stable:.2f} with groups of samples drawn again{shaky}; {worth}{right}")
+    console.say(
+        f"{finest}: {found.right[-1]:.0%} of samples get the right one; each half of the samples is judged by the other"
+    )
+    if found.unseen:
+        place = "with what is called alike, or in a group of their own" if found.named else "in a group of their own"
+        console.say(f"without labelled samples: {len(found.unseen):,}, such as {found.unseen[0]}; {place}")
     console.say(f"names {'helped' if found.named else 'played no part'} · saved in {args.out}")
 
 
+SHAKY = 0.5  # agreement below which groups are nearer to chance than to the same ones again
+
+
+TREES = (".json", ".yaml", ".yml", ".csv")  # what a tree is written as; JSON is YAML, too
+
+
 def refuse_other(out: Path, *read: Path) -> None:
-    """Refuse to replace a file that is not a tree of ours, or one that is read."""
+    """Refuse a file that no tree is written as, and to replace one that is not a tree of ours, or is read."""
     from torchlht.files import refuse_replacing
     from torchlht.hierarchy.reading import FORMAT, MARKED, TREE
 
@@ -181,6 +217,8 @@ def refuse_other(out: Path, *read: Path) -> None:
         return any(name.encode() in path.read_bytes()[:100] for name in (FORMAT, MARKED))
 
     refuse_replacing(out, "a tree that we wrote", ours)
+    if out.suffix.lower() not in TREES:
+        raise ConfigError(f"{out}: a tree is written as {', '.join(TREES[:-1])} or {TREES[-1]}; choose such an `out`")
 
 
 @dataclass(frozen=True)
@@ -197,7 +235,7 @@ class RepairArgs(LookArgs, TreeArgs):
     top: Count = 20
     """How many proposals of each kind to show."""
     out: Path | None = None
-    """The new tree; TREE-repaired.json beside it by default."""
+    """The new tree, .json or .csv; TREE-repaired.json beside it by default."""
 
 
 def beside(tree: Path) -> Path:
@@ -212,12 +250,11 @@ def beside(tree: Path) -> Path:
 @command("hierarchy repair", "before training")
 def run_hierarchy_repair(args: RepairArgs) -> None:
     """Propose moves, splits, merges and spelling fixes in a tree, with evidence, and write the new tree beside it."""
-    from torchlht.hierarchy.tree import Hierarchy
     from torchlht.learn.mending import moved, propose, under
 
     out = args.out or beside(args.file)
     refuse_other(out, args.file)
-    tree = Hierarchy.read(args.file, args.level_names())
+    tree = read_tree(args.file, args.level_names())
     samples = under(taken(args.data, args, args.hierarchy, args.unknown_names()), tree)  # names first: features take minutes
     remarks = propose(seen(samples, args), tree)
     for kind in dict.fromkeys(remark.kind for remark in remarks):
@@ -246,10 +283,17 @@ class TwoTreesArgs(Options):
 
     def both(self) -> tuple[Hierarchy, Hierarchy]:
         """The two trees."""
-        from torchlht.hierarchy.tree import Hierarchy
-
         names = self.levels.split(",") if self.levels else None
-        return Hierarchy.read(self.first, names), Hierarchy.read(self.second, names)
+        return read_tree(self.first, names), read_tree(self.second, names)
+
+
+@dataclass(frozen=True)
+class DiffArgs(TwoTreesArgs):
+    """Compare two trees."""
+
+    _: KW_ONLY
+    json: bool = False
+    """Print the differences as JSON: a list of kind, level, name, was and now."""
 
 
 @dataclass(frozen=True)
@@ -258,15 +302,18 @@ class GraftArgs(TwoTreesArgs):
 
     _: KW_ONLY
     out: Path = Path("tree.json")
-    """The file to write."""
+    """The file to write: .json, or a table, .csv."""
 
 
 @command("hierarchy diff", "before training")
-def run_hierarchy_diff(args: TwoTreesArgs) -> None:
+def run_hierarchy_diff(args: DiffArgs) -> None:
     """List what differs between two trees."""
     from torchlht.hierarchy.comparing import differences
 
     found = differences(*args.both())
+    if args.json:
+        print(json.dumps([one._asdict() for one in found], indent=1))
+        return
     for one in found:
         console.say(str(one))
     console.say(f"{console.plural(len(found), 'difference')}" if found else "no differences")
@@ -281,5 +328,8 @@ def run_hierarchy_graft(args: GraftArgs) -> None:
     tree, disagree = graft(*args.both())
     tree.write(args.out)
     for one in disagree:
-        console.say(f"{one.level} {one.name}: stays under {one.was}, where A has it; B has it under {one.now}")
+        if one.kind == "renamed":
+            console.say(f"{one.level} {one.name}: keeps its name; B calls it {one.now}")
+        else:
+            console.say(f"{one.level} {one.name}: stays under {one.was}, where A has it; B has it under {one.now}")
     console.say(f"{tree.describe()} · saved in {args.out}")

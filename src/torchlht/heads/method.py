@@ -282,6 +282,10 @@ class Method(nn.Module):
         """Called before training with the labels (N, K) of all training samples; gives sentences to say. By default nothing."""
         return []
 
+    def yielded(self) -> list[str]:
+        """What labels have moved in the tree it follows, a sentence for each level. By default nothing."""
+        return []
+
     def begin(self, features: Tensor, labels: Tensor) -> None:
         """Called before the first step on features, with all of them, (N, d), and their labels (N, K). By default nothing."""
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from torchlht.doors import entrance
 from torchlht.errors import DataError, Fault, HierarchyError, suggestion
-from torchlht.files import write_text
+from torchlht.files import csv_text, write_text
 from torchlht.hierarchy.linked import holds_links, linked_tree
 from torchlht.hierarchy.paths import CLASSES, LEVELS, Row, Spec, build, narrower
 from torchlht.hierarchy.ragged import Bools, Ints, completed, endings, last_real, lost, named, stand_ins_by_name
@@ -351,7 +351,8 @@ class Hierarchy:
         others = f" (and {wrong.size - 1} more rows like it)" if wrong.size > 1 else ""
         return (
             f"{where(row)}: {self.levels[k]} {self.classes[k][child]!r} is labelled {self.levels[k + 1]} "
-            f"{self.classes[k + 1][parent]!r}, but the tree puts it under {right!r}{others}; correct the label or the tree"
+            f"{self.classes[k + 1][parent]!r}, but the tree puts it under {right!r}{others}; correct the label or the tree, "
+            "or train with such a tree as `prior` instead of `hierarchy`"
         )
 
     # ---- writing and showing ---------------------------------------------------------------------------------------
@@ -372,8 +373,20 @@ class Hierarchy:
         return {"levels": np.array(self.levels), **{f"classes_{at}": t for at, t in zip(self.levels, texts, strict=True)}}
 
     def write(self, path: str | Path) -> None:
-        """Write `hierarchy.json`; `Hierarchy.read` returns the same tree."""
-        write_text(Path(path), json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
+        """Write `hierarchy.json`, or a table if the path ends in .csv; `Hierarchy.read` returns the same tree.
+
+        A table numbers classes in the order of its rows, so what stands in where a branch ends may get another number there.
+        """
+        place = Path(path)
+        if place.suffix.lower() == ".csv":
+            write_text(place, csv_text(self.rows()))
+        else:
+            write_text(place, json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
+
+    def rows(self) -> list[list[str]]:
+        """The tree as a table: level names, then a row per finest class, or per branch that ends early; coarse → fine."""
+        paths = np.stack([self.ancestors(k) for k in range(len(self))], axis=1)
+        return [[self.levels[k] for k in self.top_down], *(self.cells(path) for path in paths)]
 
     def describe(self) -> str:
         """One line with levels and their sizes, coarse → fine: "order 13 › family 38 › species 200 (1 branch ends early)"."""

@@ -1,8 +1,8 @@
 """A tree found in the data: classes that look alike, and are called alike where that helps, are put into one group.
 
 Classes are compared as in `audit/placing.py`, by the cosines of their means under a shrunk scatter; two are near if the same
-classes are near both. Classes whose names end in the same word, as gulls do, come first, if such classes look more alike than
-others do. Groups are joined by average linkage.
+classes are near both. Classes whose names end in the same word, as those of gulls do, or begin with it, as in Latin and French,
+come first, if such classes look more alike than others do. Groups are joined by average linkage.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Found:
         chance: and that share if mistakes fell on any class,
         right: and the share of samples whose group is found by judges who have not seen them; last, that of the finest classes.
         named: whether names took part.
+        unseen: classes without a labelled sample: they are with those that are called alike, or in a group of their own.
     """
 
     tree: Hierarchy
@@ -49,6 +50,7 @@ class Found:
     chance: tuple[float, ...]
     right: tuple[float, ...]
     named: bool
+    unseen: tuple[str, ...] = ()
 
 
 def find_tree(
@@ -69,15 +71,14 @@ def find_tree(
     """
     if levels < 2:
         raise ConfigError(f"`levels` is {levels}: a tree with groups has at least 2")
-    x, fine = labelled(samples)
-    size, classes = samples.hierarchy.sizes[0], finest_names(samples.hierarchy)
+    x, fine, seen = _in_order(samples, *labelled(samples))
+    size, classes = len(seen), finest_names(samples.hierarchy)
     if groups is not None and (len(groups) != levels - 1 or any(not 1 <= n <= below for below, n in pairwise([size, *groups]))):
         said = f"pass {levels - 1} numbers from 1 to {size}, fine first, none above the one before"
         raise ConfigError(f"`groups` is {list(groups)}: {said}")
     far = distances(x, fine, size)
-    alike = same_word(classes) if names else np.zeros((size, size), dtype=bool)
-    named = bool(names_help(far, alike))
-    more: Floats = NAMED * (1 - alike.astype(np.float64)) * named
+    alike, at = shared_words([classes[c] for c in seen], far) if names else (None, LAST)
+    more: Floats = np.zeros((size, size)) if alike is None else NAMED * (1 - alike.astype(np.float64))
     near = profiles(far) + more
     counts = list(groups) if groups is not None else choose_counts(near, levels - 1, far + more)
     cuts = cut(near, counts)
@@ -86,10 +87,12 @@ def find_tree(
     stable = [float(np.mean([rand_index(own, other[i]) for other in again])) for i, own in enumerate(cuts)]
     confused = mistakes(x, fine, size, generator)
     inside, chance = zip(*(_worth(confused, own) for own in cuts), strict=True)
-    tree = named_tree(samples.hierarchy, cuts)
+    hosts = _hosts(classes, seen, cuts[0], at if alike is not None else None)
+    tree = named_tree(samples.hierarchy, cuts, hosts, at)
     missed = len(confused) / len(fine)
     right = tuple(1 - missed * (1 - share) for share in inside[::-1])
-    return Found(tree, tuple(stable[::-1]), inside[::-1], chance[::-1], (*right, 1 - missed), named)
+    unseen = tuple(classes[c] for c in np.setdiff1d(np.arange(len(classes)), seen))
+    return Found(tree, tuple(stable[::-1]), inside[::-1], chance[::-1], (*right, 1 - missed), alike is not None, unseen)
 
 
 def labelled(samples: Samples) -> tuple[torch.Tensor, Ints]:
@@ -99,13 +102,37 @@ def labelled(samples: Samples) -> tuple[torch.Tensor, Ints]:
     keep = np.flatnonzero(samples.labels[:, 0] >= 0)
     count = len(np.unique(samples.labels[keep, 0]))
     if count < 3 or len(keep) < count + 2:
-        raise DataError(f"{samples.name}: {len(keep)} labelled samples of {count} finest classes are too few to group classes")
+        raise DataError(
+            f"{samples.name}: {len(keep)} labelled samples of {count} finest classes are too few to group classes: "
+            "this takes 3 classes, and 2 samples more than there are classes"
+        )
     if samples.hierarchy.sizes[0] > MANY_CLASSES:
         raise DataError(f"{samples.name}: more than {MANY_CLASSES:,} finest classes are not compared in pairs")
     if not np.ptp(samples.features[keep], axis=0).any():
         raise DataError(f"{samples.name}: all labelled samples have the same features, so classes cannot be compared")
     x = components(even(torch.from_numpy(samples.features[keep])), WIDEST)
     return x, samples.labels[keep, 0]
+
+
+def _in_order(samples: Samples, x: torch.Tensor, fine: Ints) -> tuple[torch.Tensor, Ints, Ints]:
+    """Labelled samples by class and key, and the classes they have, by name: the order of the data must not matter to draws.
+
+    Returns:
+        (N, d) features, (N,) classes by their place in that order, and (C,) the number of the class at each place.
+    """
+    names = finest_names(samples.hierarchy)
+    seen = sorted(np.unique(fine).tolist(), key=names.__getitem__)
+    place = np.zeros(len(names), dtype=np.int64)
+    place[seen] = np.arange(len(seen))
+    rows = by_key([samples.keys[i] for i in np.flatnonzero(samples.labels[:, 0] >= 0)])
+    rows = rows[np.argsort(place[fine[rows]], kind="stable")]
+    return x[torch.from_numpy(rows)], place[fine[rows]], np.array(seen)
+
+
+def by_key(keys: Sequence[str]) -> Ints:
+    """(N,) positions of samples in the order of their keys; row numbers count up."""
+    numbers = [int(key) if key.isdecimal() else -1 for key in keys]
+    return np.array(sorted(range(len(keys)), key=lambda i: (numbers[i], keys[i])), dtype=np.int64)
 
 
 # ---- how far classes are apart -----------------------------------------------------------------------------------------
@@ -134,22 +161,46 @@ def profiles(far: Floats) -> Floats:
     return near
 
 
-def same_word(names: Sequence[str]) -> Bools:
-    """(C, C) whether two names end in the same word of at least three letters.
+LAST, FIRST = -1, 0  # which word of a name
+
+
+def word(name: str, at: int = LAST) -> str:
+    """The last, or the first, word of at least three letters of a name; "" without one.
+
+    >>> word("004.Ivory_Gull"), word("004.Larus_argentatus", FIRST)
+    ('Gull', 'Larus')
+    """
+    return str((re.findall(r"[^\W\d_]{3,}", name) or [""])[at])
+
+
+def same_word(names: Sequence[str], at: int = LAST) -> Bools:
+    """(C, C) whether two names end, or begin, in the same word.
 
     >>> same_word(["Herring_Gull", "004.Ivory Gull", "Puffin"]).tolist()
     [[False, True, False], [True, False, False], [False, False, False]]
     """
-    last = [(re.findall(r"[^\W\d_]{3,}", name.casefold()) or [""])[-1] for name in names]
-    found = np.array([[a == b != "" for b in last] for a in last]).reshape(len(names), len(names))
+    words = [word(name, at).casefold() for name in names]
+    found = np.array([[a == b != "" for b in words] for a in words]).reshape(len(names), len(names))
     np.fill_diagonal(found, False)
     return found
 
 
+def shared_words(names: Sequence[str], far: Floats) -> tuple[Bools | None, int]:
+    """(C, C) which classes are called alike, and by which word: the one that goes with looks more; None if neither does."""
+    alike = {at: same_word(names, at) for at in (LAST, FIRST)}
+    at = max(alike, key=lambda at: _closer(far, alike[at]))
+    return (alike[at] if names_help(far, alike[at]) else None), at
+
+
 def names_help(far: Floats, alike: Bools) -> bool:
     """Whether classes with similar names look more alike than others do."""
+    return _closer(far, alike) > HELPFUL
+
+
+def _closer(far: Floats, alike: Bools) -> float:
+    """How much nearer classes with similar names are than others."""
     others = ~alike & ~np.eye(len(far), dtype=bool)
-    return bool(alike.any() and others.any() and far[others].mean() - far[alike].mean() > HELPFUL)
+    return float(far[others].mean() - far[alike].mean()) if alike.any() and others.any() else 0.0
 
 
 # ---- groups ------------------------------------------------------------------------------------------------------------
@@ -217,7 +268,9 @@ def redrawn_rows(fine: Ints, generator: np.random.Generator) -> Ints:
 
 
 def _by_class(fine: Ints) -> list[Ints]:
-    return [np.flatnonzero(fine == c) for c in np.unique(fine)]
+    """The rows of each class, in the order in which classes appear, which is not that of their numbers."""
+    classes, first = np.unique(fine, return_index=True)
+    return [np.flatnonzero(fine == c) for c in classes[np.argsort(first)]]
 
 
 def mistakes(x: torch.Tensor, fine: Ints, size: int, generator: np.random.Generator) -> Ints:
@@ -242,16 +295,37 @@ def _worth(confused: Ints, groups: Ints) -> tuple[float, float]:
     return (float((groups[confused[:, 0]] == groups[confused[:, 1]]).mean()) if len(confused) else 1.0), chance
 
 
-def named_tree(tree: Hierarchy, cuts: Sequence[Ints]) -> Hierarchy:
-    """The tree of nested groups; a group is called after the word that most of its classes end in, or after its first class."""
+def _hosts(classes: Sequence[str], seen: Ints, groups: Ints, at: int | None) -> Ints:
+    """(C,) the place of the class with samples whose groups each class shares; -1 without one.
+
+    That is the class itself, or, if names help, one that is called alike, of the group with most of those.
+    """
+    hosts = np.full(len(classes), -1)
+    hosts[seen] = np.arange(len(seen))
+    if at is None:
+        return hosts
+    alike: dict[str, list[int]] = {}
+    for place, c in enumerate(seen.tolist()):
+        alike.setdefault(word(classes[c], at).casefold(), []).append(place)
+    for c in np.flatnonzero(hosts < 0).tolist():
+        if (named := word(classes[c], at).casefold()) and named in alike:
+            places = np.array(alike[named])
+            hosts[c] = places[groups[places] == np.bincount(groups[places]).argmax()][0]
+    return hosts
+
+
+def named_tree(tree: Hierarchy, cuts: Sequence[Ints], hosts: Ints, at: int) -> Hierarchy:
+    """The tree of nested groups; a group is called after the word that most of its classes have, or after its first class."""
     levels = [tree.levels[0], *(f"group{i + 1 if len(cuts) > 1 else ''}" for i in range(len(cuts)))]
     finest = finest_names(tree)
     classes, parents, below = [finest], [], np.arange(tree.sizes[0])
-    for own in cuts:
+    for groups in cuts:
+        own = np.append(groups, groups.max() + 1)[hosts]  # one group more for those without a host
         above = np.zeros(below.max() + 1, dtype=np.int64)
         above[below] = own
         parents.append(above)
-        classes.append(_unique([_title([finest[i] for i in np.flatnonzero(own == g)]) for g in range(own.max() + 1)]))
+        titles = [_title([finest[i] for i in np.flatnonzero(own == g)], at) for g in range(groups.max() + 1)]
+        classes.append(_unique([*titles, *(["without samples"] if (hosts < 0).any() else [])]))
         below = own
     none = [np.zeros(len(names), dtype=bool) for names in classes]
     return Hierarchy(levels=levels, classes=classes, parents=parents, stand_ins=none, source="found tree")
@@ -262,10 +336,10 @@ def finest_names(tree: Hierarchy) -> list[str]:
     return _unique([tree.classes[level][own] for level, own in (tree.real(0, i) for i in range(tree.sizes[0]))])
 
 
-def _title(members: Sequence[str]) -> str:
-    last = [(re.findall(r"[^\W\d_]{3,}", name) or [""])[-1] for name in members]
-    best = max(sorted(set(last)), key=last.count)
-    if best and last.count(best) * 2 > len(members):
+def _title(members: Sequence[str], at: int) -> str:
+    words = [word(name, at) for name in members]
+    best = max(sorted(set(words)), key=words.count)
+    if best and words.count(best) * 2 > len(members) > 1:
         return f"{best} group"
     return f"{members[0]} and others" if len(members) > 1 else f"{members[0]} alone"
 

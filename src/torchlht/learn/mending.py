@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from torchlht.data.samples import Samples
-from torchlht.errors import DataError
+from torchlht.errors import DataError, nearest
+from torchlht.hierarchy.spelling import plain
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import form_opinions
 from torchlht.learn.audit.placing import Remark, class_cosines, misplaced, same_classes, spellings
-from torchlht.learn.growing import NAMED, judge_of, labelled, names_help, same_word
+from torchlht.learn.growing import NAMED, by_key, judge_of, labelled, shared_words
 from torchlht.learn.splitting import split_classes, split_parents
 
 SURE = 1.0  # log-odds from which a move is made
@@ -29,10 +30,12 @@ def propose(samples: Samples, tree: Hierarchy) -> list[Remark]:
         DataError: when the finest classes are others.
     """
     samples = under(samples, tree)
+    samples = samples.select(by_key(samples.keys))  # the order of the data must not matter to draws
     x, fine = labelled(samples)
     judge = judge_of(x, fine, tree.sizes[0])
-    cosines, alike = class_cosines(judge), same_word([tree.text(0, i) for i in range(tree.sizes[0])])
-    if names_help(1 - cosines, alike):
+    cosines = class_cosines(judge)
+    alike, _ = shared_words([tree.text(0, i) for i in range(tree.sizes[0])], 1 - cosines)
+    if alike is not None:
         cosines = cosines + NAMED * alike
     moves = misplaced(judge, tree, cosines)
     splits = [*split_parents(x, fine, judge, tree), *split_classes(x, fine, judge, tree, samples.keys)]
@@ -43,9 +46,12 @@ def under(samples: Samples, tree: Hierarchy) -> Samples:
     """The samples that have a finest label, with this tree in the place of their own."""
     own, missing = samples.hierarchy.classes[0], sorted(set(samples.hierarchy.classes[0]) - set(tree.classes[0]))
     if missing:
-        raise DataError(
-            f"{samples.name}: {tree.levels[0]} {missing[0]!r} is not in the tree ({len(missing)} of {len(own)} missing)"
-        )
+        names = [name for name in tree.names[0] if name is not None]
+        same = next((name for name in names if plain(name) == plain(missing[0])), None)
+        near = f"did you mean {same}?" if same else nearest(missing[0], names)
+        what = f"{tree.levels[0]} {missing[0]!r} is not in the tree ({len(missing)} of {len(own)} missing)"
+        how = "name it as the tree does, add it there, or mark its samples as unlabelled"
+        raise DataError(f"{samples.name}: {what}: {f'{near} ' if near else ''}{how}")
     place = np.array([tree.index(0, name) for name in own])
     kept = samples.select(np.flatnonzero(samples.labels[:, 0] >= 0))
     fine = place[kept.labels[:, 0]]

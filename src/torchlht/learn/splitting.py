@@ -28,6 +28,7 @@ APART = 4.0  # widths between two heaps of samples; chosen on other draws (bench
 FEWEST = 20  # samples that a class needs
 SMALLEST = 0.2  # share of the smaller heap
 FOLDS = 5
+WAYS = 5  # to divide samples into folds
 STEPS = 20  # of 2-means
 TWO = 2  # children in the smaller group, at least
 FAR, NEAR = 0.125, 0.5  # on the way from different parents (0) to the same (1): at most between groups, at least inside them
@@ -59,13 +60,19 @@ def split_classes(x: torch.Tensor, fine: Ints, judge: Judge, tree: Hierarchy, ke
 def heaps(z: Floats) -> tuple[float, Ints]:
     """How many widths lie between two heaps of (n, d) points, 0 if one has next to none; and (n,) the heap of each.
 
-    Every point is placed by two means that were found without it.
+    Every point is placed by two means that were found without it. Widths are the mean over several ways to leave points out,
+    since a single one may be lucky.
     """
     means = two_means(z)
     side = nearer(z, means)
     if min(np.bincount(side, minlength=2)) < max(SMALLEST * len(z), 2):
         return 0.0, side
-    fold, place = np.random.default_rng(0).permutation(len(z)) % FOLDS, np.zeros(len(z))
+    generator = np.random.default_rng(0)
+    return float(np.mean([_widths(z, means, side, generator.permutation(len(z)) % FOLDS) for _ in range(WAYS)])), side
+
+
+def _widths(z: Floats, means: Floats, side: Ints, fold: Ints) -> float:
+    place = np.zeros(len(z))
     for part in range(FOLDS):
         other = two_means(z[fold != part])
         line = other[1] - other[0]
@@ -73,7 +80,7 @@ def heaps(z: Floats) -> tuple[float, Ints]:
         place[fold == part] = (z[fold == part] - other.mean(0)) @ line
     low, high = place[side == 0], place[side == 1]
     width = np.sqrt((low.var(ddof=1) + high.var(ddof=1)) / 2)
-    return float((high.mean() - low.mean()) / max(width, 1e-12)), side
+    return float((high.mean() - low.mean()) / max(width, 1e-12))
 
 
 def two_means(z: Floats) -> Floats:

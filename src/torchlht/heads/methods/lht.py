@@ -32,7 +32,7 @@ from torchlht.heads.starting import discriminant
 from torchlht.heads.transition.core import widened, without_autocast
 from torchlht.heads.transition.networks import LowRank, TransitionNetwork, create_transition, gamma_for
 from torchlht.heads.transition.truncated import Columns
-from torchlht.heads.transition.yielding import counted_parents
+from torchlht.heads.transition.yielding import counted_parents, moves
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.vocabulary import Confusion, Features, Form, Reduction, Start, TransitionName
 
@@ -183,9 +183,14 @@ class LHTHead(Method):
                 told.append(self._told(k, moved, parents))
         return told
 
+    def yielded(self) -> list[str]:
+        """Where labels have moved classes, a sentence for each level."""
+        followed = [(k, step.parents) for k, step in enumerate(self.steps) if isinstance(step, LowRank)]
+        return [said for k, parents in followed if (said := moves(self.hierarchy, k, parents.cpu().numpy()))]
+
     def _told(self, k: int, moved: list[int], parents: Ints) -> str:
         tree = self.hierarchy
-        name, there = tree.classes[k][moved[0]], tree.classes[k + 1][parents[moved[0]]]
+        name, there = tree.text(k, moved[0]), tree.text(k + 1, int(parents[moved[0]]))
         some = f"{len(moved):,} of {tree.sizes[k]:,} classes at the level {tree.levels[k]}"
         return f"labels contradict the tree about {some}, such as {name}: {there}; the transition follows the labels there"
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchlht.data.samples import Ints
+from torchlht.hierarchy.tree import Hierarchy
 
 AHEAD = 2
 """Samples by which another parent must be ahead of the tree's."""
@@ -40,3 +41,23 @@ def counted_parents(fine: Ints, coarse: Ints, parents: Ints) -> Ints:
     found = parents.copy()
     found[child[moved]] = parent[moved]
     return found
+
+
+def moves(tree: Hierarchy, level: int, parents: Ints, most: int = 10) -> str:
+    """Where labels have moved classes of a level, in a sentence; "" where they have moved none.
+
+    Args:
+        tree: that of answers.
+        level: of the classes.
+        parents: (C,) those that the transition follows.
+        most: how many classes to name.
+    """
+    moved = np.flatnonzero(parents != tree.parents[level]).tolist()
+    if not moved:
+        return ""
+    above = [tree.text(level + 1, i) for i in range(tree.sizes[level + 1])]
+    names = [f"{tree.text(level, j)}: {above[parents[j]]}, not {above[tree.parents[level][j]]}" for j in moved[:most]]
+    more = f"; and {len(moved) - most:,} more" if len(moved) > most else ""
+    some = f"{len(moved):,} of {tree.sizes[level]:,} classes at the level {tree.levels[level]}"
+    follows = f"the transition follows the labels: {'; '.join(names)}{more}"
+    return f"In training, labels contradicted the tree about {some}, and {follows}. Answers keep to the tree."

@@ -8,6 +8,8 @@ relatives it was taken from would seem to be wrong.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from torchlht.data.samples import Ints, Samples
+from torchlht.hierarchy.spelling import plain
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.learn.audit.discriminant import Judge, Opinions, learn
 from torchlht.learn.audit.wrong import Floats
@@ -160,42 +163,61 @@ def _told_apart(opinions: Opinions, samples: Samples) -> tuple[Floats, Floats]:
 
 
 def spellings(tree: Hierarchy) -> list[Remark]:
-    """Names of one level that differ by case, blanks, hyphens or a single letter."""
+    """Names of one level that differ by case, accents, blanks, hyphens, the order of words, or a slip of the pen."""
     found = []
     for k in tree.top_down:
-        plain: dict[str, str] = {}
-        for name in filter(None, tree.names[k]):
-            key = "".join(c for c in name.casefold() if c.isalnum())
-            if key in plain:
-                reason = f"{plain[key]!r} and {name!r} differ only by case, blanks or hyphens"
-                found.append(Remark("spelling", tree.levels[k], name, plain[key], plain[key], 0.0, reason))
-            plain.setdefault(key, name)
+        names = [name for name in tree.names[k] if name is not None]
+        plainly = {plain(name): name for name in reversed(names)}  # the first name of each spelling
+        same = [(one, other, one, CASE) for one, other in _twins(names, plain)]
+        same += [(one, other, one, ORDER) for one, other in _twins(list(plainly.values())[::-1], _words)]
+        slips = [(plainly[a], plainly[b], "", f"differ by {how}") for a, b, how in _slips(sorted(plainly))]
         found += [
-            Remark("spelling", tree.levels[k], b, a, "", 0.0, f"{a!r} and {b!r} differ by one letter")
-            for a, b in ((plain[one], plain[other]) for one, other in _one_letter(sorted(plain)))
+            Remark("spelling", tree.levels[k], other, one, better, 0.0, f"{one!r} and {other!r} {how}")
+            for one, other, better, how in same + slips
         ]
     return found
+
+
+CASE, ORDER = "differ only by case, accents, blanks or hyphens", "are the same words in another order"
+
+
+def _words(name: str) -> str:
+    """The words of a name in the order of the alphabet."""
+    return " ".join(sorted(plain(word) for word in re.split(r"[\s_,]+", name) if word))
+
+
+def _twins(names: list[str], key: Callable[[str], str]) -> list[tuple[str, str]]:
+    """Pairs with the same key: the first name that has it, and each other."""
+    first: dict[str, str] = {}
+    return [(first[key(name)], name) for name in names if first.setdefault(key(name), name) != name]
 
 
 LONG = 6  # shorter names that differ by a letter are often different words
 
 
-def _one_letter(names: list[str]) -> list[tuple[str, str]]:
-    """Pairs of long names without digits of which one becomes the other when one letter is changed, left out or put in."""
+def _slips(names: list[str]) -> list[tuple[str, str, str]]:
+    """Pairs of long names without digits that a slip of the pen turns into each other, and what slipped."""
     by_gap: dict[str, list[str]] = {}
     for name in names:
         if len(name) >= LONG and name.isalpha():
-            for i in range(len(name)):
-                by_gap.setdefault(f"{name[:i]}*{name[i + 1 :]}", []).append(name)
             by_gap.setdefault(name, []).append(name)
             for i in range(len(name)):
+                by_gap.setdefault(f"{name[:i]}*{name[i + 1 :]}", []).append(name)
                 by_gap.setdefault(name[:i] + name[i + 1 :], []).append(name)
-    pairs = {(a, b) for group in by_gap.values() for a in group for b in group if a < b and _near(a, b)}
-    return sorted(pairs)
+            for i in range(len(name) - 1):
+                by_gap.setdefault(f"{name[:i]}*{''.join(sorted(name[i : i + 2]))}*{name[i + 2 :]}", []).append(name)
+    pairs = {(a, b) for group in by_gap.values() for a in group for b in group if a < b}
+    return sorted((a, b, how) for a, b in pairs if (how := _slip(a, b)))
 
 
-def _near(a: str, b: str) -> bool:
-    if len(a) == len(b):
-        return sum(x != y for x, y in zip(a, b, strict=True)) == 1
+def _slip(a: str, b: str) -> str:
+    """What turns one name into the other: a letter that is changed, left out or put in, or two that have changed places."""
     short, long = sorted((a, b), key=len)
-    return len(long) - len(short) == 1 and any(long[:i] + long[i + 1 :] == short for i in range(len(long)))
+    if len(short) < len(long):
+        left_out = len(long) - len(short) == 1 and any(long[:i] + long[i + 1 :] == short for i in range(len(long)))
+        return "one letter" if left_out else ""
+    other = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    if len(other) == 1:
+        return "one letter"
+    swapped = len(other) == 2 and other[1] == other[0] + 1 and a[other[0]] + a[other[1]] == b[other[1]] + b[other[0]]
+    return "two letters that have changed places" if swapped else ""

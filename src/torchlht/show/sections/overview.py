@@ -96,6 +96,7 @@ def cautions(subject: Subject) -> list[str]:
         found.append("The epoch was chosen on these samples, so the figures are slightly too good.")
     if ours.split in ("val", "all") and ours.calibrated:
         found.append("Its calibration was fitted to validation samples, and these are among the samples here.")
+    found += ours.model.method.yielded()
     found += filter(None, (_against(one, ours) for one in subject.runs[1:]))
     if len(subject.runs) > 1:
         found.append("This is one run each: use lht compare to find out whether a difference exceeds the noise of seeds.")
