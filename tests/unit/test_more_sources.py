@@ -272,6 +272,53 @@ def test_a_subspecies_is_of_the_species_that_its_name_begins_with(tmp_path: Path
     assert names_of(samples, 0)[-1] == "Turdus merula"
 
 
+def test_a_species_has_one_name_whoever_described_it(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "export")
+    assert names_of(read_data(folder), 0)[-1] == PATHS[0][2], "genus and epithet, not the scientific name with its author"
+    meta = (folder / "meta.xml").read_text()
+    (folder / "meta.xml").write_text(
+        meta.replace("specificEpithet", "somethingElse").replace("locality", "scientificNameAuthorship")
+    )
+    rows = (folder / "occurrence.txt").read_text().replace('an "open quote', "(Phipps, 1774)")
+    (folder / "occurrence.txt").write_text(rows)
+    assert names_of(read_data(folder), 0)[-1] == PATHS[0][2]
+
+
+IMAGES = {"rs.gbif.org/terms/1.0/Multimedia": "rs.gbif.org/terms/1.0/Image"}
+AUDUBON = {
+    "rs.gbif.org/terms/1.0/Multimedia": "rs.tdwg.org/ac/terms/Multimedia",
+    "purl.org/dc/terms/identifier": "rs.tdwg.org/ac/terms/accessURI",
+    "purl.org/dc/terms/format": "purl.org/dc/terms/identifier",  # the name of a picture, not where it is
+}
+
+
+@pytest.mark.parametrize("changes", [IMAGES, AUDUBON])
+def test_other_tables_of_pictures(tmp_path: Path, changes: dict[str, str]) -> None:
+    folder = write_archive(tmp_path / "export")
+    meta = (folder / "meta.xml").read_text()
+    for one, other in changes.items():
+        meta = meta.replace(one, other)
+    (folder / "meta.xml").write_text(meta)
+    check_archive(read_data(folder, levels=LEVELS))
+
+
+def test_pictures_lie_where_wget_puts_them_also_if_their_address_has_escapes(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "export")
+    rows = (
+        (folder / "multimedia.txt")
+        .read_text()
+        .replace("photos/0/", "photos/a%20b%C3%BC/")
+        .replace("photos/1/", "photos/c%20d/")
+    )
+    (folder / "multimedia.txt").write_text(rows)
+    photos = folder / "media" / "pictures.example" / "photos"
+    (photos / "0").rename(photos / "a bü")
+    (photos / "1").rename(photos / "c%20d")  # as other programs leave it
+    samples = read_data(folder)
+    assert samples.keys[0] == "pictures.example/photos/a%20b%C3%BC/original.png"
+    assert not find_problems(samples.images or ())
+
+
 WRONG_META = {
     "no xml": (lambda text: text.replace("</core>", ""), r"meta\.xml: is not valid XML"),
     "entities": (lambda text: f'<!DOCTYPE a [<!ENTITY b "c">]>{text}', r"declares a document type or entities"),

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -37,6 +38,11 @@ FOLDER: Final = "media"
 """The folder of the pictures, in the archive's folder or beside its zip."""
 STILL: Final = ("", "stillimage", "image")
 """Types of media that are pictures."""
+MEDIA_TABLES: Final = ("/Multimedia", "/Image")
+"""How the types of tables of media end: two of GBIF, and one of Audubon Core."""
+ADDRESSES: Final = ("accessURI", "identifier")
+"""Terms that hold the address of a picture; in Audubon Core the second is a mere name of it."""
+AUTHOR: Final = "scientificNameAuthorship"
 BELOW: Final = ("subspecies", "variety", "form")
 """Ranks whose names begin with that of the species. iNaturalist has no column for the species."""
 ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "": ""}
@@ -126,7 +132,7 @@ def _parts(place: Path, read: Reader) -> tuple[Part, Part | None]:
     core = root.find(f"{{{SPACE}}}core")
     if core is None:
         raise DataError(f"{where}: names no core, the table of observations")
-    media = [one for one in root.findall(f"{{{SPACE}}}extension") if one.get("rowType", "").endswith("/Multimedia")]
+    media = [one for one in root.findall(f"{{{SPACE}}}extension") if one.get("rowType", "").endswith(MEDIA_TABLES)]
     return _part(core, "id", where), _part(media[0], "coreid", where) if media else None
 
 
@@ -190,8 +196,9 @@ def _shown(
         if key not in observed:
             raise DataError(f"{place} {media.file} line {line}: observation {key!r} is not in {core.file}")
         kind, form = values.get("type", "").lower(), values.get("format", "").lower()
-        if values.get("identifier") and kind in STILL and (not form or form.startswith("image")):
-            yield f"{media.file} line {line}", key, values["identifier"]
+        address = next((values[term] for term in ADDRESSES if values.get(term)), "")
+        if address and kind in STILL and (not form or form.startswith("image")):
+            yield f"{media.file} line {line}", key, address
 
 
 # ---- pictures ------------------------------------------------------------------------------------------------------
@@ -216,8 +223,9 @@ def _file(home: Path, key: str, name: str, by_name: Mapping[str, Path]) -> Path:
     url = as_url(name)
     if not url:
         return home / name
-    file = home / FOLDER / url.partition("://")[2].partition("#")[0]
-    return file if file.is_file() else by_name.get(key, file)
+    path = url.partition("://")[2].partition("#")[0]
+    files = [home / FOLDER / path, home / FOLDER / unquote(path)]  # wget writes a space for %20
+    return next((file for file in files if file.is_file()), by_name.get(key, files[0]))
 
 
 # ---- labels --------------------------------------------------------------------------------------------------------
@@ -244,13 +252,14 @@ def _class_at(values: Mapping[str, str], rank: str) -> str:
     """What an observation is at a rank: the value of that term or, if it is blank, what its names say."""
     if values.get(rank) or rank not in RANKS:
         return values.get(rank, "")
-    own = values.get(RANK, "").lower()
+    own, genus, epithet = values.get(RANK, "").lower(), values.get("genus"), values.get("specificEpithet")
+    if rank == "species" and genus and epithet:
+        return f"{genus} {epithet}"
     if own == rank:
-        return values.get(SCIENTIFIC, "")
+        return values.get(SCIENTIFIC, "").removesuffix(values.get(AUTHOR, "")).strip()
     if own in BELOW and rank == "species":  # Turdus merula cabrerae is a Turdus merula
         return " ".join(values.get(SCIENTIFIC, "").split()[:2])
-    genus, epithet = values.get("genus"), values.get("specificEpithet")
-    return f"{genus} {epithet}" if rank == "species" and genus and epithet else ""
+    return ""
 
 
 SOURCE = Source(
