@@ -142,6 +142,25 @@ def test_pictures_without_an_annotation_are_unlabelled_and_crowds_are_left_out(t
     assert len(read_data(write_json(file, content))) == 2
 
 
+@pytest.mark.parametrize(("flag", "count"), [(False, 3), (True, 2), (None, 3)])
+def test_iscrowd_is_a_truth_value_in_some_files(tmp_path: Path, flag: bool | None, count: int) -> None:
+    file = coco(tmp_path, CATEGORIES, [[0, 1], [0]])
+    content = json.loads(file.read_text())
+    content["annotations"][0] |= {"iscrowd": flag, "bbox": [0, 0, 4, 4]}
+    content["annotations"][1] |= {"bbox": [4, 4, 4, 4]}
+    content["annotations"][2] |= {"bbox": [2, 2, 4, 4]}
+    assert len(read_data(write_json(file, content))) == count
+
+
+def test_pictures_are_found_in_data_also_if_the_first_is_missing(tmp_path: Path) -> None:
+    coco(tmp_path, CATEGORIES, [[0], [1], [0]])
+    (tmp_path / "data").mkdir()
+    for i in range(1, 3):
+        (tmp_path / f"{i}.png").rename(tmp_path / "data" / f"{i}.png")
+    (tmp_path / "0.png").unlink()
+    assert len(find_problems(read_data(tmp_path / "x.json").images or ())) == 1
+
+
 def test_roboflows_folders_are_splits(tmp_path: Path) -> None:
     for split, count in (("train", 6), ("valid", 3), ("test", 3)):
         source = write_inat(tmp_path / split, count)
