@@ -16,6 +16,7 @@ from PIL import Image
 from conftest import LEVELS, PATHS
 from kinds import coco_categories, png, write_archive, write_coco, write_flat, write_inat, write_json
 from torchlht.data.cuts import CutPicture
+from torchlht.data.inputs import test_pictures as pictures_to_test
 from torchlht.data.pictures import FilePicture, find_problems, picture_at
 from torchlht.data.samples import Samples, label_by_name, read_data, source_of, split_in
 from torchlht.errors import DataError, LHTError
@@ -371,6 +372,45 @@ def test_media_of_no_observation_and_unknown_levels_are_refused(tmp_path: Path) 
         file.write("7\tStillImage\timage/png\ta.png\n")
     with pytest.raises(DataError, match=r"multimedia\.txt line 50: observation '7' is not in occurrence\.txt"):
         read_data(folder)
+
+
+# ---- tables of addresses ---------------------------------------------------------------------------------------------
+
+
+def write_observations(folder: Path) -> Path:
+    """A CSV as iNaturalist exports it."""
+    lines = ["id,url,image_url,taxon_id,scientific_name,taxon_order_name,taxon_family_name,taxon_species_name"]
+    for i, path in enumerate(PATHS):
+        lines.append(
+            f"{i},https://www.inat.example/{i},https://static.inat.example/photos/{i}/a%20b.jpeg?17,7,x,{','.join(path)}"
+        )
+        place = folder / "media" / "static.inat.example" / "photos" / str(i) / "a b.jpeg?17"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(png(i))
+    (folder / "observations.csv").write_text("\n".join(lines) + "\n")
+    return folder / "observations.csv"
+
+
+def test_a_table_of_addresses_finds_what_was_downloaded(tmp_path: Path) -> None:
+    file, columns = write_observations(tmp_path), [f"taxon_{level}_name" for level in ("order", "family", "species")]
+    samples = read_data(file, levels=columns)
+    assert [names_of(samples, i) for i in range(6)] == list(PATHS)
+    assert not find_problems(samples.images or ())
+    assert pictures_to_test(str(file)) == list(samples.images or ())
+    shutil.rmtree(tmp_path / "media" / "static.inat.example" / "photos" / "0")
+    assert len(find_problems(read_data(file, levels=columns).images or ())) == 1
+    shutil.rmtree(tmp_path / "media")
+    with pytest.raises(
+        DataError, match=r"line 2: https://.* belongs to .*/media/static\.inat\.example/photos/0/a%20b\.jpeg.*wget"
+    ):
+        read_data(file, levels=columns)
+
+
+def test_an_address_that_makes_no_file_name_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"path,species\nhttps://x.example/{'a' * 300}.jpg,s\n1.png,t\n")
+    (tmp_path / "1.png").write_bytes(png(0))
+    with pytest.raises(DataError, match=r"line 2: .* is an address"):
+        read_data(tmp_path / "a.csv")
 
 
 # ---- one level of folders --------------------------------------------------------------------------------------------

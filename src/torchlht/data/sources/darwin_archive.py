@@ -16,12 +16,12 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
 
-from torchlht.data.pictures import FilePicture, as_url
+from torchlht.data.downloads import FOLDER, HOW, downloaded
+from torchlht.data.pictures import FilePicture, as_url, is_there
 from torchlht.data.samples import Samples, Source, label_of, tree_of
 from torchlht.data.sources.darwin_core import MEDIA, RANK, RANKS, SCIENTIFIC
 from torchlht.doors import as_text, read_bytes
@@ -34,8 +34,6 @@ META: Final = "meta.xml"
 META_BYTES: Final = 2**20
 """Largest meta.xml."""
 SPACE: Final = "http://rs.tdwg.org/dwc/text/"
-FOLDER: Final = "media"
-"""The folder of the pictures, in the archive's folder or beside its zip."""
 STILL: Final = ("", "stillimage", "image")
 """Types of media that are pictures."""
 MEDIA_TABLES: Final = ("/Multimedia", "/Image")
@@ -210,11 +208,8 @@ def _files(place: Path, shown: Sequence[tuple[str, str, str]]) -> list[Path]:
     folder = home / FOLDER
     by_name = {one.stem: one for one in sorted(folder.iterdir())} if folder.is_dir() else {}
     files = [_file(home, key, name, by_name) for _, key, name in shown]
-    if not any(file.is_file() for file in files):
-        raise DataError(
-            f"{place}: none of its {len(files):,} pictures is here; {shown[0][2]} belongs to {files[0]}: download them, "
-            f"as wget --force-directories --directory-prefix {FOLDER} does"
-        )
+    if not any(map(is_there, files)):
+        raise DataError(f"{place}: none of its {len(files):,} pictures is here; {shown[0][2]} belongs to {files[0]}: {HOW}")
     return files
 
 
@@ -223,9 +218,8 @@ def _file(home: Path, key: str, name: str, by_name: Mapping[str, Path]) -> Path:
     url = as_url(name)
     if not url:
         return home / name
-    path = url.partition("://")[2].partition("#")[0]
-    files = [home / FOLDER / path, home / FOLDER / unquote(path)]  # wget writes a space for %20
-    return next((file for file in files if file.is_file()), by_name.get(key, files[0]))
+    file = home / downloaded(home, url)
+    return file if is_there(file) else by_name.get(key, file)
 
 
 # ---- labels --------------------------------------------------------------------------------------------------------
