@@ -374,6 +374,25 @@ def test_media_of_no_observation_and_unknown_levels_are_refused(tmp_path: Path) 
         read_data(folder)
 
 
+# ---- folders around what other tools wrote ----------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_no_data_points_to_the_data_in_it(tmp_path: Path) -> None:
+    (tmp_path / "coco" / "data").mkdir(parents=True)
+    file = coco(tmp_path / "coco" / "data", CATEGORIES, [[0], [1]])
+    file.rename(tmp_path / "coco" / "labels.json")
+    with pytest.raises(DataError, match=r"coco: only one class, 'data'.*; or pass .*coco/labels\.json, which is data$"):
+        read_data(tmp_path / "coco")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "1.png").write_bytes(png(0))
+    (tmp_path / "pictures" / "notes.csv").write_text("a\n")
+    with pytest.raises(DataError, match=r"folders inside folders for finer classes$"):
+        read_data(tmp_path / "pictures")
+    (tmp_path / "pictures" / "metadata.csv").write_text("file_name,species\n1.png,s\n")
+    with pytest.raises(DataError, match=r"pictures: no folders inside.*; or pass .*pictures/metadata\.csv, which is data$"):
+        read_data(tmp_path / "pictures")
+
+
 # ---- tables of addresses ---------------------------------------------------------------------------------------------
 
 
