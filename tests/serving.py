@@ -120,8 +120,10 @@ def in_a_thread(application: Any) -> Iterator[int]:
     """A server in a thread of this process, with connections as `lht serve` has them: its port."""
     import uvicorn
 
-    port, http = free_port(), "torchlht.serve.connections:Connection"
-    server = uvicorn.Server(uvicorn.Config(application, port=port, http=http, log_level="critical"))
+    from torchlht.serve.connections import Connection
+
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(application, port=port, http=Connection, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

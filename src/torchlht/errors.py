@@ -109,8 +109,8 @@ def summarise(source: str, faults: Sequence[Fault], limit: int = 3) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The start of a message of another library, which may be pages long."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+    """The start of a message of another library, which may be pages long. What it has in backquotes is no option of ours."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160].replace("`", "'")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -123,6 +123,13 @@ def test_without_a_right_to_write_it_says_so(stand_in: dict[str, bytes], embeddi
     assert not stand_in
 
 
+def test_what_the_hub_does_not_give_is_refused_in_a_sentence(stand_in: dict[str, bytes]) -> None:
+    with pytest.raises(
+        RunError, match=r"^you/secret: no such run directory, and no download from the hub .* is there a token\?$"
+    ):
+        torchlht.load("you/secret")
+
+
 def test_a_hub_that_is_out_of_reach_and_a_run_without_a_tree_are_refused_in_a_sentence(
     embeddings: Path, tmp_path: Path, monkeypatch
 ) -> None:

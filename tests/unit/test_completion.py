@@ -10,6 +10,8 @@ import pytest
 from torchlht.cli import all_commands, main
 from torchlht.commands.completion import flags_of_all
 
+PS = {"propagate", "posterior"}  # values of --semi
+
 
 def completed(script: str, line: str) -> list[str]:
     """What bash completes at the end of a line."""
@@ -71,6 +73,24 @@ def test_fish_knows_second_words_values_and_which_flags_take_none(capsys: pytest
     assert " -r " not in freeze
     [out] = [line for line in lines if "seen_subcommand_from train'" in line and " -l out " in line]
     assert " -r -l out -d " in out, "takes a file"
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("lht tr", {"train"}),
+        ("lht --v", {"--version"}),
+        ("lht train birds --hel", {"--help"}),
+        ("lht train birds --semi p", PS),
+    ],
+)
+def test_fish_completes_with_the_script(line: str, found: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "fish"])
+    ask = ["fish", "--no-config", "-c", f"{capsys.readouterr().out}\ncomplete -C '{line}'"]
+    told = subprocess.run(ask, capture_output=True, text=True, check=True)
+    assert {one.partition("\t")[0] for one in told.stdout.splitlines()} == found
+    assert not told.stderr
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh")

@@ -359,6 +359,9 @@ def test_quiet_blocks_say_nothing_and_hide_no_error(capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
     assert logging.root.manager.disable == before
     assert first_line(ValueError("")) == "ValueError"
+    assert LHTError(f"x ({first_line(ValueError('unset the `HF_HUB_OFFLINE` variable'))})").in_flags == (
+        "x (unset the 'HF_HUB_OFFLINE' variable)"
+    )
 
 
 def test_a_run_is_exported_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

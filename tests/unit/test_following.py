@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from lightning_fabric.loggers import CSVLogger
 from lightning_fabric.loggers.logger import Logger
+from test_several import write_genes
 
+import torchlht
 from torchlht.answer.model import Run
 from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.learn.alone import Alone
@@ -116,6 +118,22 @@ def test_any_logger_of_fabric_is_a_board(boards: dict[str, Any], embeddings: Pat
     assert len(written) == 3
     assert "train_species" in written[0]
     assert not (run / "tensorboard").exists(), "the usual board is for those who name none"
+
+
+def test_several_labels_per_sample_are_told_epoch_by_epoch_too(boards: dict[str, Any], tmp_path: Path) -> None:
+    class Comparing(Remembering):
+        def log_result(self, metrics: dict[str, float]) -> None:
+            self.told.append(metrics)
+
+    board = Comparing()
+    boards["mine"] = lambda folder: board
+    options = {"epochs": 2, "quiet": True, "option": ("width=8",), "val": 0.0}
+    run = torchlht.train(write_genes(tmp_path), out=tmp_path / "run", track_to=("mine",), **options)
+    given, first, second, result, end = board.told
+    assert given["method"] == "lht"
+    assert [(set(row), step) for row, step in (first, second)] == [({"loss", "seconds"}, 1), ({"loss", "seconds"}, 2)]
+    assert result == {f"test_{name}": run.metrics[name] for name in ("auprc", "f1_micro", "f1_macro")}
+    assert end == "success"
 
 
 # ---- which boards there are ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from PIL import Image
 from conftest import LEVELS, PATHS
 from kinds import coco_categories, png, write_archive, write_coco, write_flat, write_inat, write_json
 from torchlht.data.cuts import CutPicture
+from torchlht.data.inputs import test_pictures as pictures_to_test
 from torchlht.data.pictures import FilePicture, find_problems, picture_at
 from torchlht.data.samples import Samples, label_by_name, read_data, source_of, split_in
 from torchlht.errors import DataError, LHTError
@@ -140,6 +141,25 @@ def test_pictures_without_an_annotation_are_unlabelled_and_crowds_are_left_out(t
     content = json.loads(file.read_text())
     content["annotations"] += crowd
     assert len(read_data(write_json(file, content))) == 2
+
+
+@pytest.mark.parametrize(("flag", "count"), [(False, 3), (True, 2), (None, 3)])
+def test_iscrowd_is_a_truth_value_in_some_files(tmp_path: Path, flag: bool | None, count: int) -> None:
+    file = coco(tmp_path, CATEGORIES, [[0, 1], [0]])
+    content = json.loads(file.read_text())
+    content["annotations"][0] |= {"iscrowd": flag, "bbox": [0, 0, 4, 4]}
+    content["annotations"][1] |= {"bbox": [4, 4, 4, 4]}
+    content["annotations"][2] |= {"bbox": [2, 2, 4, 4]}
+    assert len(read_data(write_json(file, content))) == count
+
+
+def test_pictures_are_found_in_data_also_if_the_first_is_missing(tmp_path: Path) -> None:
+    coco(tmp_path, CATEGORIES, [[0], [1], [0]])
+    (tmp_path / "data").mkdir()
+    for i in range(1, 3):
+        (tmp_path / f"{i}.png").rename(tmp_path / "data" / f"{i}.png")
+    (tmp_path / "0.png").unlink()
+    assert len(find_problems(read_data(tmp_path / "x.json").images or ())) == 1
 
 
 def test_roboflows_folders_are_splits(tmp_path: Path) -> None:
@@ -272,6 +292,53 @@ def test_a_subspecies_is_of_the_species_that_its_name_begins_with(tmp_path: Path
     assert names_of(samples, 0)[-1] == "Turdus merula"
 
 
+def test_a_species_has_one_name_whoever_described_it(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "export")
+    assert names_of(read_data(folder), 0)[-1] == PATHS[0][2], "genus and epithet, not the scientific name with its author"
+    meta = (folder / "meta.xml").read_text()
+    (folder / "meta.xml").write_text(
+        meta.replace("specificEpithet", "somethingElse").replace("locality", "scientificNameAuthorship")
+    )
+    rows = (folder / "occurrence.txt").read_text().replace('an "open quote', "(Phipps, 1774)")
+    (folder / "occurrence.txt").write_text(rows)
+    assert names_of(read_data(folder), 0)[-1] == PATHS[0][2]
+
+
+IMAGES = {"rs.gbif.org/terms/1.0/Multimedia": "rs.gbif.org/terms/1.0/Image"}
+AUDUBON = {
+    "rs.gbif.org/terms/1.0/Multimedia": "rs.tdwg.org/ac/terms/Multimedia",
+    "purl.org/dc/terms/identifier": "rs.tdwg.org/ac/terms/accessURI",
+    "purl.org/dc/terms/format": "purl.org/dc/terms/identifier",  # the name of a picture, not where it is
+}
+
+
+@pytest.mark.parametrize("changes", [IMAGES, AUDUBON])
+def test_other_tables_of_pictures(tmp_path: Path, changes: dict[str, str]) -> None:
+    folder = write_archive(tmp_path / "export")
+    meta = (folder / "meta.xml").read_text()
+    for one, other in changes.items():
+        meta = meta.replace(one, other)
+    (folder / "meta.xml").write_text(meta)
+    check_archive(read_data(folder, levels=LEVELS))
+
+
+def test_pictures_lie_where_wget_puts_them_also_if_their_address_has_escapes(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "export")
+    rows = (
+        (folder / "multimedia.txt")
+        .read_text()
+        .replace("photos/0/", "photos/a%20b%C3%BC/")
+        .replace("photos/1/", "photos/c%20d/")
+    )
+    (folder / "multimedia.txt").write_text(rows)
+    photos = folder / "media" / "pictures.example" / "photos"
+    (photos / "0").rename(photos / "a bü")
+    (photos / "1").rename(photos / "c%20d")  # as other programs leave it
+    samples = read_data(folder)
+    assert samples.keys[0] == "pictures.example/photos/a%20b%C3%BC/original.png"
+    assert not find_problems(samples.images or ())
+
+
 WRONG_META = {
     "no xml": (lambda text: text.replace("</core>", ""), r"meta\.xml: is not valid XML"),
     "entities": (lambda text: f'<!DOCTYPE a [<!ENTITY b "c">]>{text}', r"declares a document type or entities"),
@@ -305,6 +372,64 @@ def test_media_of_no_observation_and_unknown_levels_are_refused(tmp_path: Path) 
         file.write("7\tStillImage\timage/png\ta.png\n")
     with pytest.raises(DataError, match=r"multimedia\.txt line 50: observation '7' is not in occurrence\.txt"):
         read_data(folder)
+
+
+# ---- folders around what other tools wrote ----------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_no_data_points_to_the_data_in_it(tmp_path: Path) -> None:
+    (tmp_path / "coco" / "data").mkdir(parents=True)
+    file = coco(tmp_path / "coco" / "data", CATEGORIES, [[0], [1]])
+    file.rename(tmp_path / "coco" / "labels.json")
+    with pytest.raises(DataError, match=r"coco: only one class, 'data'.*; or pass .*coco/labels\.json, which is data$"):
+        read_data(tmp_path / "coco")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "1.png").write_bytes(png(0))
+    (tmp_path / "pictures" / "notes.csv").write_text("a\n")
+    with pytest.raises(DataError, match=r"folders inside folders for finer classes$"):
+        read_data(tmp_path / "pictures")
+    (tmp_path / "pictures" / "metadata.csv").write_text("file_name,species\n1.png,s\n")
+    with pytest.raises(DataError, match=r"pictures: no folders inside.*; or pass .*pictures/metadata\.csv, which is data$"):
+        read_data(tmp_path / "pictures")
+
+
+# ---- tables of addresses ---------------------------------------------------------------------------------------------
+
+
+def write_observations(folder: Path) -> Path:
+    """A CSV as iNaturalist exports it."""
+    lines = ["id,url,image_url,taxon_id,scientific_name,taxon_order_name,taxon_family_name,taxon_species_name"]
+    for i, path in enumerate(PATHS):
+        lines.append(
+            f"{i},https://www.inat.example/{i},https://static.inat.example/photos/{i}/a%20b.jpeg?17,7,x,{','.join(path)}"
+        )
+        place = folder / "media" / "static.inat.example" / "photos" / str(i) / "a b.jpeg?17"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(png(i))
+    (folder / "observations.csv").write_text("\n".join(lines) + "\n")
+    return folder / "observations.csv"
+
+
+def test_a_table_of_addresses_finds_what_was_downloaded(tmp_path: Path) -> None:
+    file, columns = write_observations(tmp_path), [f"taxon_{level}_name" for level in ("order", "family", "species")]
+    samples = read_data(file, levels=columns)
+    assert [names_of(samples, i) for i in range(6)] == list(PATHS)
+    assert not find_problems(samples.images or ())
+    assert pictures_to_test(str(file)) == list(samples.images or ())
+    shutil.rmtree(tmp_path / "media" / "static.inat.example" / "photos" / "0")
+    assert len(find_problems(read_data(file, levels=columns).images or ())) == 1
+    shutil.rmtree(tmp_path / "media")
+    with pytest.raises(
+        DataError, match=r"line 2: https://.* belongs to .*/media/static\.inat\.example/photos/0/a%20b\.jpeg.*wget"
+    ):
+        read_data(file, levels=columns)
+
+
+def test_an_address_that_makes_no_file_name_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"path,species\nhttps://x.example/{'a' * 300}.jpg,s\n1.png,t\n")
+    (tmp_path / "1.png").write_bytes(png(0))
+    with pytest.raises(DataError, match=r"line 2: .* is an address"):
+        read_data(tmp_path / "a.csv")
 
 
 # ---- one level of folders --------------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ def test_train_predict_and_evaluate_from_the_command_line(tmp_path: Path, capsys
     said = capsys.readouterr().out
     assert "AU(PRC)" in said
     assert "lht evaluate" in said
-    names = {"config.yaml", "graph.json", "model.safetensors", "metrics.json", "outcomes.npz", "history.csv"}
+    names = {"config.yaml", "graph.json", "model.safetensors", "metrics.json", "outcomes.npz", "history.csv", "tensorboard"}
     assert {path.name for path in run.iterdir()} == names
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["auprc"] > 0.9

@@ -77,7 +77,8 @@ def _download(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=[CONFIG, TREE, WEIGHTS, CALIBRATION, NOVELTY]))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
-        raise RunError(f"{name}: no such run directory, and no download from the hub ({type(error).__name__})") from error
+        why = f"no such run directory, and no download from the hub ({type(error).__name__})"
+        raise RunError(f"{name}: {why}; is it within reach and, if private, is there a token?") from error
 
 
 def prefer_cache_when_offline() -> None:

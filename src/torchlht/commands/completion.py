@@ -109,7 +109,9 @@ def zsh(flags: dict[str, list[tuple[str, str]]]) -> str:
 
 def fish(flags: dict[str, list[tuple[str, str]]]) -> str:
     """The script for fish, which also shows what flags mean."""
-    return "\n".join([fish_line("__fish_use_subcommand", "-f", first_words(flags)), *fish_lines(flags)]) + "\n"
+    first = "__fish_use_subcommand"
+    begin = [fish_line(first, "-f", first_words(flags)), fish_line(first, "-l version"), "complete -c lht -l help"]
+    return "\n".join([*begin, *fish_lines(flags)]) + "\n"
 
 
 def fish_lines(flags: dict[str, list[tuple[str, str]]]) -> Iterator[str]:

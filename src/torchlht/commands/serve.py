@@ -58,6 +58,7 @@ def run_serve(args: ServeArgs) -> None:
     import msgspec
     import uvicorn
 
+    from torchlht.serve.connections import Connection
     from torchlht.serve.limits import VARIABLE, Settings
     from torchlht.serve.served import Models
 
@@ -82,7 +83,7 @@ def run_serve(args: ServeArgs) -> None:
         uvicorn.run(
             "torchlht.serve.app:from_environment",
             factory=True,
-            http="torchlht.serve.connections:Connection",
+            http=Connection,
             host=args.host,
             port=args.port,
             workers=args.workers if args.workers > 1 else None,

@@ -33,6 +33,8 @@ from torchlht.vocabulary import Rounding
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 SPLITS = ("train", "val", "test")
+PLAIN = frozenset(("folder", "table", "embeddings", "shards"))
+"""Sources of what people write by hand, or we do."""
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
@@ -413,17 +415,36 @@ def read_data(
     reader = source_of(place)
     if reader is None:
         raise _not_data(source) if place.exists() else absent(source)
-    if not unknown:
-        samples = reader.read(place, hierarchy, levels)
-    elif reader.read_without is None:
-        raise ConfigError(f"`unknown` is for tables and folders, not for {reader.what}: mark unknown labels there")
-    else:
-        samples = reader.read_without(place, hierarchy, levels, {name.strip().casefold() for name in unknown})
-    if not samples.hierarchy.sizes[0]:
-        raise DataError(f"{source}: no labels at all; at least two classes are needed")
-    if samples.hierarchy.sizes[0] < 2:
-        raise DataError(f"{source}: only one class, {samples.hierarchy.classes[0][0]!r}; a classifier needs at least two")
+    try:
+        samples = _read(reader, place, hierarchy, levels, unknown)
+        if not samples.hierarchy.sizes[0]:
+            raise DataError(f"{source}: no labels at all; at least two classes are needed")
+        if samples.hierarchy.sizes[0] < 2:
+            raise DataError(f"{source}: only one class, {samples.hierarchy.classes[0][0]!r}; a classifier needs at least two")
+    except DataError as error:
+        if reader.name == "folder" and (inside := _data_inside(place)):
+            raise DataError(f"{error.message}; or pass {inside}, which is data") from None
+        raise
     return samples
+
+
+def _read(
+    reader: Source, place: Path, hierarchy: Hierarchy | None, levels: Sequence[str] | None, unknown: Sequence[str]
+) -> Samples:
+    if not unknown:
+        return reader.read(place, hierarchy, levels)
+    if reader.read_without is None:
+        raise ConfigError(f"`unknown` is for tables and folders, not for {reader.what}: mark unknown labels there")
+    return reader.read_without(place, hierarchy, levels, {name.strip().casefold() for name in unknown})
+
+
+def _data_inside(folder: Path) -> Path | None:
+    """Data that another tool wrote into a folder, beside its pictures or in parts."""
+    for one in sorted(folder.iterdir()):
+        found = source_of(one)
+        if one.name == "metadata.csv" or (found is not None and found.name not in PLAIN):
+            return one
+    return None
 
 
 def _refuse_several(source: str | Path, levels: Sequence[str] | None) -> None:

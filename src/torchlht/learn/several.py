@@ -40,7 +40,9 @@ from torchlht.heads.graphs.exclusive import create_network
 from torchlht.heads.graphs.options import GraphArgs
 from torchlht.heads.graphs.smoother import Smoother
 from torchlht.hierarchy.graph import Graph, Labels
+from torchlht.learn.alone import Alone
 from torchlht.learn.building import make_backbone
+from torchlht.learn.following.follow import followed
 from torchlht.learn.options import HERE, TrainArgs
 from torchlht.measure.evaluation import frozen_features
 from torchlht.measure.several import average_precision, fit_thresholds, measure, measure_leaves, measure_sure, samplewise
@@ -49,8 +51,8 @@ from torchlht.vocabulary import Augment
 Ints = NDArray[np.int64]
 USED = (
     "data", "out", "method", "option", "seed", "epochs", "batch_size", "lr", "weight_decay", "mask", "mask_seed", "val",
-    "test_share", "test", "resume", "quiet", "track", "accelerator", "workers", "devices", "on_error", "several", "backbone",
-    "pretrained", "freeze", "pooling", "image_size", "augment", "backbone_lr",
+    "test_share", "test", "resume", "quiet", "track", "track_to", "accelerator", "workers", "devices", "on_error", "several",
+    "backbone", "pretrained", "freeze", "pooling", "image_size", "augment", "backbone_lr",
 )  # fmt: skip
 OF_TREE = ("hierarchy", "levels", "unknown")
 READING = {".arff": (), ".npz": ("hierarchy",)}  # what else is used to read a kind of data with several labels per sample
@@ -125,30 +127,48 @@ def _train_there(args: TrainArgs, own: GraphArgs, run: Run) -> Path:
     own = dataclasses.replace(own, shortcut=own.share() if chosen is None else chosen.share)
     model = begin(data, own, rows, args.seed, sight)
     epochs = args.epochs or (chosen.epochs if chosen else EPOCHS if learns else LEAF_EPOCHS)
-    history = fit(args, model, data, rows, epochs, run)
+    with followed(Alone(), args, run, args.to_dict()) as follow:
+        history = fit(args, model, data, rows, epochs, run, tell=follow.epoch)
+        settle(model, data, rows, chosen)
+        model.save(run.path, extra)
+        run.write_history(history)
+        metrics = said_of_training(args, model, history, chosen, rows) | {"train_seconds": time.monotonic() - started}
+        if args.test and len(data.index("test")):
+            metrics |= on_test(model, data, run)
+        follow.result(metrics)
+    run.write_metrics(metrics)
+    return run.path
+
+
+def settle(model: GraphModel, data: Several, rows: Ints, chosen: Choice | None) -> None:
+    """Add to a trained network the smoother, the thresholds and, if validation samples are left for it, calibration."""
     add_smoother(model, data, rows)
     thresholds = chosen.thresholds if chosen else thresholds_of(model, data)
     model.thresholds.copy_(torch.from_numpy(thresholds))
     if chosen is None and len(data.index("val")):
         calibrate_model(model, data, data.index("val"), "validation samples")
-    model.save(run.path, extra)
-    run.write_history(history)
+
+
+def said_of_training(
+    args: TrainArgs, model: GraphModel, history: Sequence[dict[str, float]], chosen: Choice | None, rows: Ints
+) -> dict[str, Any]:
+    """What metrics.json says of the training itself."""
     rule = "best on validation samples, then trained on all" if chosen else "last"
-    selection: dict[str, Any] = {"rule": rule, "epoch": epochs, "epochs": epochs}
-    metrics: dict[str, Any] = {"selection": selection, "train_seconds": time.monotonic() - started}
+    metrics: dict[str, Any] = {"selection": {"rule": rule, "epoch": len(history), "epochs": len(history)}}
     steps = math.ceil(len(rows) / batch_size(args, model))
     metrics["seconds_per_step"] = sum(row.get("seconds", 0.0) for row in history) / len(history) / steps
     metrics["parameters"] = sum(one.numel() for one in model.network.parameters())
-    if chosen:
-        metrics["validation"] = {"auprc": chosen.auprc, "shortcut": chosen.share}
+    return metrics | ({"validation": {"auprc": chosen.auprc, "shortcut": chosen.share}} if chosen else {})
+
+
+def on_test(model: GraphModel, data: Several, run: Run) -> dict[str, Any]:
+    """What is measured on test samples; the run keeps what each of them adds."""
     test = data.index("test")
-    if args.test and len(test):
-        scores, labels = scores_of(model, data, test), data.labels[test]
-        metrics |= measured(model, labels, scores)
-        said = model.chosen(scores)
-        samplewise(labels, scores, said, data.graph, data.judged, exclusive=data.exclusive).write(run.path)
-    run.write_metrics(metrics)
-    return run.path
+    scores, labels = scores_of(model, data, test), data.labels[test]
+    metrics = measured(model, labels, scores)
+    said = model.chosen(scores)
+    samplewise(labels, scores, said, data.graph, data.judged, exclusive=data.exclusive).write(run.path)
+    return metrics
 
 
 def warm(args: TrainArgs, data: Several) -> None:
@@ -304,6 +324,7 @@ def fit(
     epochs: int,
     run: Run | None = None,
     watch: Callable[[int], bool] | None = None,
+    tell: Callable[[dict[str, float]], object] | None = None,
 ) -> list[dict[str, float]]:
     """Train the network in place; returns the loss of each epoch.
 
@@ -315,6 +336,7 @@ def fit(
         epochs: how often.
         run: where checkpoints go, or None for none.
         watch: called after each epoch; training ends when it returns True.
+        tell: told the figures of each epoch.
     """
     network, y, pictures = model.network, taught(data, rows), data.features is None
     x = pictures_of(model, data, rows, args.augment) if pictures else model.standardise(data.features_of(rows))
@@ -343,6 +365,8 @@ def fit(
         if not np.isfinite(total):
             raise DivergedError(f"the loss became {total} in epoch {epoch + 1}; use a smaller `lr`")
         history.append({"epoch": epoch + 1, "loss": total / len(x), "seconds": time.monotonic() - began})
+        if tell is not None:
+            tell(history[-1])
         if run and time.monotonic() - saved > SECONDS and epoch + 1 < epochs:
             save_checkpoint(run.last, learner, optimizer, Checkpoint(history))
             saved = time.monotonic()

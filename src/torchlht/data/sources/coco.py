@@ -42,6 +42,8 @@ COCO_BYTES: Final = 2**32
 """Largest file: that of 2.7 million pictures has about one GB. Outlines of objects are skipped."""
 FARTHEST: Final = 10**8
 """Pixels to which boxes are cut."""
+TRIED: Final = 100
+"""Pictures that are looked for to see where all of them lie."""
 ROBOFLOW: Final = "_annotations.coco.json"
 Id = int | str
 Classes = tuple[str, ...]  # the classes of a category, coarse → fine
@@ -61,7 +63,7 @@ class Annotation(msgspec.Struct):
     image_id: Id
     category_id: Id
     bbox: list[float] | None = None
-    iscrowd: int = 0
+    iscrowd: int | bool | None = 0
 
 
 class Content(msgspec.Struct):
@@ -146,12 +148,12 @@ def read_coco(
 
 
 def _opened(path: Path, split: str) -> File:
-    """A file, and the folder in which its first picture is found: beside it, or as COCO and iNaturalist lay it out."""
+    """A file, and the folder in which one of its first pictures is found, as COCO, iNaturalist and FiftyOne lay them out."""
     content = read_large_json(path, Content, COCO_BYTES)
     beside, above, last = path.parent, path.parent.parent, path.stem.rpartition("_")[2]
-    homes = [beside, beside / "images", above, above / "images", above / last, above / "images" / last]
-    first = next((image.file_name for image in content.images), "")
-    return File(path, split, next((home for home in homes if (home / first).is_file()), beside), content)
+    homes = [beside, beside / "images", beside / "data", above, above / "images", above / last, above / "images" / last]
+    first = [image.file_name for image in content.images[:TRIED]]
+    return File(path, split, next((home for name in first for home in homes if (home / name).is_file()), beside), content)
 
 
 def _categories(file: File) -> list[dict[str, Any]]:

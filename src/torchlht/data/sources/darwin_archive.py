@@ -20,7 +20,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from torchlht.data.pictures import FilePicture, as_url
+from torchlht.data.downloads import FOLDER, HOW, downloaded
+from torchlht.data.pictures import FilePicture, as_url, is_there
 from torchlht.data.samples import Samples, Source, label_of, tree_of
 from torchlht.data.sources.darwin_core import MEDIA, RANK, RANKS, SCIENTIFIC
 from torchlht.doors import as_text, read_bytes
@@ -33,10 +34,13 @@ META: Final = "meta.xml"
 META_BYTES: Final = 2**20
 """Largest meta.xml."""
 SPACE: Final = "http://rs.tdwg.org/dwc/text/"
-FOLDER: Final = "media"
-"""The folder of the pictures, in the archive's folder or beside its zip."""
 STILL: Final = ("", "stillimage", "image")
 """Types of media that are pictures."""
+MEDIA_TABLES: Final = ("/Multimedia", "/Image")
+"""How the types of tables of media end: two of GBIF, and one of Audubon Core."""
+ADDRESSES: Final = ("accessURI", "identifier")
+"""Terms that hold the address of a picture; in Audubon Core the second is a mere name of it."""
+AUTHOR: Final = "scientificNameAuthorship"
 BELOW: Final = ("subspecies", "variety", "form")
 """Ranks whose names begin with that of the species. iNaturalist has no column for the species."""
 ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "": ""}
@@ -126,7 +130,7 @@ def _parts(place: Path, read: Reader) -> tuple[Part, Part | None]:
     core = root.find(f"{{{SPACE}}}core")
     if core is None:
         raise DataError(f"{where}: names no core, the table of observations")
-    media = [one for one in root.findall(f"{{{SPACE}}}extension") if one.get("rowType", "").endswith("/Multimedia")]
+    media = [one for one in root.findall(f"{{{SPACE}}}extension") if one.get("rowType", "").endswith(MEDIA_TABLES)]
     return _part(core, "id", where), _part(media[0], "coreid", where) if media else None
 
 
@@ -190,8 +194,9 @@ def _shown(
         if key not in observed:
             raise DataError(f"{place} {media.file} line {line}: observation {key!r} is not in {core.file}")
         kind, form = values.get("type", "").lower(), values.get("format", "").lower()
-        if values.get("identifier") and kind in STILL and (not form or form.startswith("image")):
-            yield f"{media.file} line {line}", key, values["identifier"]
+        address = next((values[term] for term in ADDRESSES if values.get(term)), "")
+        if address and kind in STILL and (not form or form.startswith("image")):
+            yield f"{media.file} line {line}", key, address
 
 
 # ---- pictures ------------------------------------------------------------------------------------------------------
@@ -203,11 +208,8 @@ def _files(place: Path, shown: Sequence[tuple[str, str, str]]) -> list[Path]:
     folder = home / FOLDER
     by_name = {one.stem: one for one in sorted(folder.iterdir())} if folder.is_dir() else {}
     files = [_file(home, key, name, by_name) for _, key, name in shown]
-    if not any(file.is_file() for file in files):
-        raise DataError(
-            f"{place}: none of its {len(files):,} pictures is here; {shown[0][2]} belongs to {files[0]}: download them, "
-            f"as wget --force-directories --directory-prefix {FOLDER} does"
-        )
+    if not any(map(is_there, files)):
+        raise DataError(f"{place}: none of its {len(files):,} pictures is here; {shown[0][2]} belongs to {files[0]}: {HOW}")
     return files
 
 
@@ -216,8 +218,8 @@ def _file(home: Path, key: str, name: str, by_name: Mapping[str, Path]) -> Path:
     url = as_url(name)
     if not url:
         return home / name
-    file = home / FOLDER / url.partition("://")[2].partition("#")[0]
-    return file if file.is_file() else by_name.get(key, file)
+    file = home / downloaded(home, url)
+    return file if is_there(file) else by_name.get(key, file)
 
 
 # ---- labels --------------------------------------------------------------------------------------------------------
@@ -244,13 +246,14 @@ def _class_at(values: Mapping[str, str], rank: str) -> str:
     """What an observation is at a rank: the value of that term or, if it is blank, what its names say."""
     if values.get(rank) or rank not in RANKS:
         return values.get(rank, "")
-    own = values.get(RANK, "").lower()
+    own, genus, epithet = values.get(RANK, "").lower(), values.get("genus"), values.get("specificEpithet")
+    if rank == "species" and genus and epithet:
+        return f"{genus} {epithet}"
     if own == rank:
-        return values.get(SCIENTIFIC, "")
+        return values.get(SCIENTIFIC, "").removesuffix(values.get(AUTHOR, "")).strip()
     if own in BELOW and rank == "species":  # Turdus merula cabrerae is a Turdus merula
         return " ".join(values.get(SCIENTIFIC, "").split()[:2])
-    genus, epithet = values.get("genus"), values.get("specificEpithet")
-    return f"{genus} {epithet}" if rank == "species" and genus and epithet else ""
+    return ""
 
 
 SOURCE = Source(

@@ -15,14 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from torchlht.data.pictures import Picture, as_url, picture_at
+from torchlht.data.downloads import HOW, downloaded
+from torchlht.data.pictures import Picture, as_url, is_there, picture_at
 from torchlht.data.samples import SPLIT_NAMES, Samples, Source, label_of, tree_of
 from torchlht.errors import DataError, HierarchyError
 from torchlht.hierarchy.paths import Row
 from torchlht.hierarchy.reading import Table, read_table
 from torchlht.hierarchy.tree import Hierarchy
 
-PATH_COLUMNS = ("path", "file", "filename", "file_name", "image")  # the fourth is in metadata.csv of Hugging Face
+PATH_COLUMNS = ("path", "file", "filename", "file_name", "image", "image_url")
+"""Of these, file_name is in metadata.csv of Hugging Face, and image_url in what iNaturalist exports."""
 MANY = 10
 """So many values, all different, are no classes."""
 FRACTION = re.compile(r"[+-]?\d+[.]\d+([eE][+-]?\d+)?")
@@ -61,15 +63,21 @@ def read_table_data(
 
 
 def files_in(table: Table, path: Path) -> list[str]:
-    """The file that each row names. Raises DataError for a row that names none, or an address."""
-    of_paths = path_column(table, path)
-    files = [cells[table.columns.index(of_paths)] for _, cells in table.rows]
-    for (line, _), file in zip(table.rows, files, strict=True):
-        if not file:
-            raise DataError(f"{path} line {line}: {of_paths} is empty; every row must name its picture")
-        if as_url(file):
-            instead = "a table names files on this computer: download it, or pack shards there"
-            raise DataError(f"{path} line {line}: {file} is an address; {instead}")
+    """The file that each row names, of an address the one that was downloaded.
+
+    Raises DataError for a row that names none, and if no address was downloaded.
+    """
+    of_paths, home = path_column(table, path), path.parent
+    named = [cells[table.columns.index(of_paths)] for _, cells in table.rows]
+    lines = [f"{path} line {line}" for line, _ in table.rows]
+    if "" in named:
+        raise DataError(f"{lines[named.index('')]}: {of_paths} is empty; every row must name its picture")
+    files = [downloaded(home, url) if (url := as_url(name)) else name for name in named]
+    remote = [i for i, name in enumerate(named) if as_url(name)]
+    if remote and not any(is_there(home / files[i]) for i in remote):
+        first = remote[0]
+        instead = f"a table names files on this computer, and this one belongs to {home / files[first]}: {HOW}"
+        raise DataError(f"{lines[first]}: {named[first]} is an address; {instead}")
     return files
 
 

@@ -70,6 +70,8 @@ BOARDS = {
     "wandb": Kind("wandb", "wandb", _wandb),
 }
 USUAL = "tensorboard"
+OVERALL = ("mean_accuracy", "full_path_accuracy", "leaf_accuracy", "auprc", "f1_micro", "f1_macro")
+"""Figures of all levels together; the last four are of graphs."""
 
 
 def check_board(name: str) -> None:
@@ -121,7 +123,7 @@ class Follow:
     def result(self, metrics: dict[str, Any]) -> None:
         """Tell what was measured on test samples, to boards that compare runs."""
         found = {f"test_{level['name']}": level["accuracy"] for level in metrics.get("levels", [])}
-        found |= {f"test_{name}": metrics[name] for name in ("mean_accuracy", "full_path_accuracy") if name in metrics}
+        found |= {f"test_{name}": metrics[name] for name in OVERALL if name in metrics}
         known = {name: value for name, value in found.items() if value is not None and math.isfinite(value)}
         if known:
             self._tell(lambda board: getattr(board, "log_result", len)(known))
