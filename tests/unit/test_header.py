@@ -54,7 +54,7 @@ def test_progress_fits_eighty_columns(levels: int, monkeypatch) -> None:
     narrow = Console(width=80, force_terminal=True, record=True)
     monkeypatch.setattr(console, "notes", narrow)
     view = EpochView(100, 10, start=0, quiet=False)
-    text = "loss 1.234  train: " + "  ".join(f"a_long_level_{k} 99.9" for k in range(levels)) + "  1,234 samples/s"
+    text = "loss 1.234  train: " + "  ".join(f"a_long_level_{k} 99.9" for k in range(levels)) + "  1,234/s"
     view.epoch(100, text)
     narrow.print(view.bar.get_renderable())
     lines = narrow.export_text().rstrip("\n").splitlines()

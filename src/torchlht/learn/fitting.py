@@ -501,10 +501,10 @@ def restore_generators(machine: Machine, states: dict[str, Tensor]) -> None:
 
 
 def epoch_text(tree: Hierarchy, row: dict[str, float]) -> str:
-    """One line about an epoch: loss, accuracy per level (on validation samples, if any), speed."""
+    """One line about an epoch: loss, accuracy per level (on validation samples, if any), samples a second."""
     part = "val" if "val_mean" in row else "train"
     levels = [f"{tree.levels[k]} {console.percent(row.get(f'{part}_{tree.levels[k]}'))}" for k in tree.top_down]
-    return f"loss {row['loss']:.3f}  {part}: {'  '.join(levels)}  {row['images_per_second']:,.0f} samples/s"
+    return f"loss {row['loss']:.3f}  {part}: {'  '.join(levels)}  {row['images_per_second']:,.0f}/s"
 
 
 def propagated_text(semi: Semi, found: dict[str, float]) -> str:
