@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from PIL import Image
 from torch import Tensor
 
-from torchlht import list_methods
+from torchlht import list_methods, load, train
 from torchlht.answer.backbones import create_backbone
 from torchlht.answer.calibration import fit_calibration
 from torchlht.answer.exported.read import OnnxModel, read_exported
@@ -384,3 +384,22 @@ def test_a_truncated_file_is_not_read(cases: Callable[[str], Case], tmp_path: Pa
     half.write_bytes(cases("lht").file.read_bytes()[:5000])
     with pytest.raises(RunError, match=r"half.onnx: not a readable ONNX file"):
         read_exported(half)
+
+
+def test_an_exported_model_takes_the_same_looks(pictures: Path, tmp_path: Path) -> None:
+    run = train(
+        str(pictures),
+        out=tmp_path / "run",
+        levels="order,family,species",
+        backbone="small",
+        image_size=16,
+        looks=3,
+        epochs=1,
+        workers=0,
+        quiet=True,
+    )
+    model, files = load(run.path), [str(file) for file in sorted(pictures.rglob("*.*g"))[:4]]
+    export(run.path, tmp_path / "birds.onnx")
+    for a, b in zip(model.predict(files), read_exported(tmp_path / "birds.onnx").predict(files), strict=True):
+        assert a.names == b.names
+        assert [one.probability for one in a.levels] == pytest.approx([one.probability for one in b.levels], abs=1e-4)

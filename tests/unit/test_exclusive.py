@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -14,14 +13,13 @@ from hypothesis import strategies as st
 from test_graph import BATS, graphs, naive_ancestors
 
 import torchlht
+from dags import BIRDS, write_birds
 from torchlht.answer.calibration import GRID
-from torchlht.answer.exported.read import read_exported
 from torchlht.answer.facets import LEAST, likeliest, set_risks, sure_classes
 from torchlht.answer.several import GraphModel
-from torchlht.cli import main
 from torchlht.data.graphed import hide_leaves, known_from, labels_of, read_graphed
 from torchlht.data.samples import Mask
-from torchlht.errors import ConfigError, DataError, RunError
+from torchlht.errors import ConfigError, DataError
 from torchlht.heads.graphs.exclusive import create_network
 from torchlht.heads.graphs.network import GraphNetwork
 from torchlht.heads.graphs.options import GraphArgs
@@ -33,18 +31,6 @@ from torchlht.hierarchy.graph import Graph
 from torchlht.measure.several import measure_leaves, measure_sure
 
 METHODS = ("marginal", "lht", "multihead", "flat", "c-hmcnn")
-BIRDS = Graph.from_edges(
-    [
-        ("O", "A"),
-        ("O", "B"),
-        ("P", "C"),
-        *(("A", s) for s in "abe"),
-        ("B", "c"),
-        ("C", "d"),
-        *(("hook", s) for s in "acde"),
-        ("cone", "b"),
-    ]
-)
 
 
 def network(graph: Graph, method: str, **options: float) -> GraphNetwork:
@@ -271,21 +257,6 @@ def test_metrics_by_level_are_exact_sets() -> None:
 # ---- data ------------------------------------------------------------------------------------------------------------
 
 
-def write_birds(folder: Path, count: int = 160) -> tuple[Path, Path]:
-    """Features whose leaf is easy to see, a third of them known by family or bill; and their graph as rows."""
-    generator, leaves = np.random.default_rng(0), list("abcd")
-    own = generator.integers(0, 4, count)
-    x = (generator.normal(size=(count, 4)) * 0.4 + 2 * np.eye(4)[own]).astype(np.float32)
-    y = np.array([[leaves[i], "", ""] for i in own], dtype="U4")
-    for i in range(0, count, 3):
-        parents = [BIRDS.names[p] for p in BIRDS.parents[BIRDS.index(leaves[own[i]])]]
-        y[i] = ["", *parents] if i % 2 else ["", generator.choice(parents), ""]
-    np.savez(folder / "birds.npz", x=x, y=y, train=np.arange(count) < 3 * count // 4)
-    rows = [f"{name},{BIRDS.names[p]}" for name, above in zip(BIRDS.names, BIRDS.parents, strict=True) for p in above]
-    (folder / "dag.csv").write_text("name,parent\n" + "\n".join(rows) + "\n")
-    return folder / "birds.npz", folder / "dag.csv"
-
-
 def test_folders_and_tables_name_classes_at_any_height(tmp_path: Path) -> None:
     for place in ("birds/O/A/a", "birds/hook", "birds/hook/c"):
         (tmp_path / place).mkdir(parents=True)
@@ -358,53 +329,6 @@ def test_samples_of_which_nothing_is_known_are_refused_before_training_and_none_
     with pytest.raises(DataError, match="no training sample has a label"):
         torchlht.train(str(tmp_path / "blank.npz"), out=tmp_path / "none", **how)
     assert not (tmp_path / "none").exists()
-
-
-def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("onnxscript")
-    data, graph = map(str, write_birds(tmp_path))
-    run, file = str(tmp_path / "run"), str(tmp_path / "run.onnx")
-    main(["train", data, "--hierarchy", graph, "--out", run, "--method", "lht", "--width", "24", "--epochs", "12",
-          "--lr", "0.01", "--batch-size", "16", "--val", "0.3", "--quiet"])  # fmt: skip
-    assert "leaf right" in capsys.readouterr().out
-    assert (tmp_path / "run" / "calibration.json").is_file()
-    main(["calibrate", run, data])
-    assert "temperature" in capsys.readouterr().out
-    main(["evaluate", run, "--confidence", "0.5,0.9", "--risk", "0.3", "--json"])
-    metrics = json.loads(capsys.readouterr().out)
-    assert [point["promise"] for point in metrics["answers"]] == ["confidence 0.5", "confidence 0.9", "risk 0.3"]
-    assert metrics["answers"][0]["classes"] >= metrics["answers"][1]["classes"]
-    main(["predict", run, data, "--format", "json", "--limit", "3", "--confidence", "0.8"])
-    ours = json.loads(capsys.readouterr().out)
-    assert set(ours[0]) == {"file", "answer", "probabilities", "leaves", "promise"}
-    assert [one["file"] for one in ours] == [f"birds.npz row {i}" for i in range(3)]
-    main(["export", run, "--out", file, "--confidence", "0.8"])
-    assert "threshold 0.8 (confidence 0.8)" in capsys.readouterr().out
-    main(["predict", file, data, "--format", "json", "--limit", "3"])
-    theirs = json.loads(capsys.readouterr().out)
-    for one, other in zip(ours, theirs, strict=True):
-        assert one["answer"] == other["answer"]
-        assert all(math.isclose(p, other["probabilities"][name], abs_tol=2e-4) for name, p in one["probabilities"].items())
-    main(["predict", run, data, "--limit", "2", "--confidence", "0.99"])
-    assert "birds.npz row 1" in capsys.readouterr().out
-    main(["report", run])
-    page = (tmp_path / "run" / "report" / "report.html").read_text()
-    assert all(word in page for word in ("Hard and easy classes", "down to a leaf", "How it learned", "leaf right"))
-    for words, said in (
-        (["predict", run, data, "--rule", "path"], "--rule is for one label at each level"),
-        (["export", run, "--to", "web"], "needs classes with one parent each"),
-        (["report", run, "--compare", run], "--compare is for classes with one parent each"),
-        (["evaluate", run, "--risk", "0.0001"], "cannot be promised"),
-        (["train", data, "--hierarchy", graph, "--method", "hxe"], "method hxe does not learn here"),
-        (["train", data, "--hierarchy", graph, "--semi", "both"], "--semi has no meaning for classes with several parents"),
-        (["train", data, "--hierarchy", graph, "--option", "shortcut=1"], "has no option 'shortcut'"),
-    ):
-        with pytest.raises(SystemExit) as stop:
-            main(words)
-        assert stop.value.code == 2
-        assert said in capsys.readouterr().err
-    with pytest.raises(RunError, match="several parents"):
-        read_exported(file)
 
 
 def test_bats_have_no_label_of_their_own() -> None:

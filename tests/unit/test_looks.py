@@ -10,8 +10,6 @@ import torch
 
 import torchlht
 from torchlht import TrainArgs, train
-from torchlht.answer.exported.read import read_exported
-from torchlht.answer.exported.write import export
 from torchlht.data.preparing import Preprocess, centre_crop, decode, looks_at, normalise
 from torchlht.errors import ConfigError
 from torchlht.measure.evaluation import evaluate
@@ -65,15 +63,6 @@ def test_answers_take_the_mean_of_looks(more: dict[str, Any], pictures: Path, tm
         assert answer.levels[-1].probability == pytest.approx(row[place].item(), abs=1e-4)
     assert {level["name"]: level["accuracy"] for level in evaluate(run)["levels"]} == run.accuracy
     assert as_batch(model, x).shape == (3, 3, 16, 16)
-
-
-def test_an_exported_model_takes_the_same_looks(pictures: Path, tmp_path: Path) -> None:
-    run = train(options(pictures, tmp_path / "run"))
-    model, files = torchlht.load(run), [str(file) for file in sorted(pictures.rglob("*.*g"))[:4]]
-    export(run, tmp_path / "birds.onnx")
-    for a, b in zip(model.predict(files), read_exported(tmp_path / "birds.onnx").predict(files), strict=True):
-        assert a.names == b.names
-        assert [one.probability for one in a.levels] == pytest.approx([one.probability for one in b.levels], abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -25,30 +25,14 @@ from sklearn.preprocessing import StandardScaler
 
 import torchlht
 from conftest import LEVELS, PATHS
+from frames import SPECIES, X_NEW, X, Y, partly
 from torchlht.cli import main
 from torchlht.errors import ConfigError, LHTError, RunError
 from torchlht.hierarchy.tree import Hierarchy
 from torchlht.sklearn import HierarchicalClassifier
 
 QUICK: dict[str, Any] = {"epochs": 40, "random_state": 0, "options": {"width": 24}}
-ROWS = np.array(PATHS)
-SPECIES = np.repeat(np.arange(6), 20)
-
-
-def features(seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return (np.random.default_rng(0).normal(size=(6, 12))[SPECIES] * 2 + rng.normal(size=(120, 12))).astype(np.float32)
-
-
-X, X_NEW, Y = features(), features(1), ROWS[SPECIES]
 TREE = Hierarchy.from_paths(PATHS, LEVELS)
-
-
-def partly(share: float = 0.5) -> np.ndarray:
-    """The labels without some of the finest ones."""
-    y = Y.astype(object)
-    y[np.random.default_rng(0).random(len(y)) < share, 2] = ""
-    return y
 
 
 @pytest.fixture(scope="module")
@@ -380,17 +364,6 @@ def test_a_saved_one_is_measured_and_calibrated_on_other_data(
         with pytest.raises(SystemExit):
             main([command[0], str(run), *command[1:]])
         assert "was fitted in Python and does not know its data; lht evaluate" in capsys.readouterr().err
-
-
-def test_test_samples_are_kept_for_evaluate_and_report(
-    fitted: HierarchicalClassifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = fitted.save(tmp_path / "run", X_NEW, partly())
-    found = torchlht.evaluate(run)["consistent"]["levels"]
-    assert {level["name"]: level["accuracy"] for level in found} == pytest.approx(fitted.scores(X_NEW, partly()))
-    main(["report", str(run)])
-    assert (run / "report" / "report.html").is_file()
-    assert "report.html" in capsys.readouterr().out
 
 
 def test_what_was_saved_is_loaded(fitted: HierarchicalClassifier, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ ELSEWHERE = {
     "docs/add-a-method.md": "tests/integration/test_contributing.py, and tests/integration/test_documents.py trains it",
     "docs/first-hour.md": "tests/integration/test_first_hour.py walks it",
     "docs/audit.md": "tests/integration/test_audit.py",
-    "docs/graphs.md": "small data: tests/unit/test_exclusive.py, tests/integration/test_several_pictures.py",
+    "docs/graphs.md": "small data: tests/integration/test_graph_commands.py, test_several_pictures.py",
     "docs/index.md": "`make setup`, which every run of CI does, and the demo: tests/integration/test_documents.py",
     "docs/integrations.md": "boards and other packages: tests/unit/test_following.py and tests/integration/test_training.py",
     "docs/label.md": "opens a browser and waits: tests/integration/test_label_page.py and tests/doors/test_label.py",
@@ -29,7 +29,7 @@ ELSEWHERE = {
     "docs/reproduce.md": "hours, and official archives: tests/integration/test_reproduce.py with drawn birds",
     "docs/scale-out.md": "one line needs S3: tests/integration/test_shard_training.py and test_distributed.py",
     "docs/serve.md": "a server that stays: tests/integration/test_serve.py; Ray: test_bulk.py beside it; containers: not here",
-    "docs/sklearn.md": "tests/unit/test_sklearn_example.py",
+    "docs/sklearn.md": "tests/integration/test_sklearn_example.py",
     "docs/web.md": "needs npm: tests/integration/test_web_page.py, where ONNX Runtime for browsers is found",
 }
 

@@ -21,7 +21,7 @@ from torchlht.data.preparing import centre_crop, decode, normalise
 from torchlht.data.samples import Samples, read_data
 from torchlht.errors import ConfigError
 from torchlht.files import cache_dir
-from torchlht.learn import fitting, views
+from torchlht.learn import views
 from torchlht.learn.alone import Alone
 from torchlht.learn.building import build
 from torchlht.learn.views import Kept
@@ -160,44 +160,6 @@ def test_frozen_stages_stay_and_the_whole_network_is_kept(pictures: Path, tmp_pa
     said = torchlht.load(run).predict(pictures / "Gulls")
     assert sum(answer.names["order"] == "Gulls" for answer in said) / len(said) > 0.7
     assert run.accuracy["order"] > 0.7
-
-
-DEEP = {"semi": "deep", "pooling": "both", "mirror": True, "mask_levels": 2}
-
-
-@pytest.mark.parametrize(
-    "more", [{"freeze_stages": 2, "checkpoint_every": 1}, {"freeze": True}, {"freeze_stages": 2, "checkpoint_every": 1, **DEEP}]
-)
-def test_a_run_killed_in_an_epoch_or_between_views_is_resumed_to_the_same_bits(
-    more: dict[str, Any], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = {"views": 3, "semi": "both", "mask": 0.3, **more}
-    whole = train(options(pictures, tmp_path / "whole", **more))
-    for file in (cache_dir() / "views").iterdir():
-        file.unlink()
-    write, step, calls = views.write_rows, fitting.take_step, []
-
-    def killed_writing(path: Path, *rest: Any) -> None:
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        calls.append(path)
-        write(path, *rest)
-
-    def killed_in_an_epoch(*rest: Any) -> None:
-        if len(calls) == 8:
-            raise KeyboardInterrupt
-        calls.append(None)
-        step(*rest)
-
-    cut = options(pictures, tmp_path / "cut", **more)
-    for place, name, killed in ((views, "write_rows", killed_writing), (fitting, "take_step", killed_in_an_epoch)):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, killed)
-            with pytest.raises(KeyboardInterrupt):
-                train(cut)
-    assert len(calls) == 8
-    again = weights(train(cut))
-    assert all(torch.equal(value, again[name]) for name, value in weights(whole).items())
 
 
 @pytest.mark.parametrize(("more", "same"), [({"freeze_stages": 2}, True), ({"freeze_stages": 2, "freeze_norm": False}, False)])

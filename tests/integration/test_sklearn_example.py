@@ -1,4 +1,4 @@
-"""The example and the page for scikit-learn's users are true."""
+"""The example and the page for scikit-learn's users are true, and the command line reports on what was fitted in Python."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_sklearn import X_NEW, Y, features, partly
 
+import torchlht
 from conftest import LEVELS
+from frames import X_NEW, X, Y, features, partly
+from torchlht.cli import main
+from torchlht.sklearn import HierarchicalClassifier
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "sklearn_birds.py"
@@ -39,3 +42,13 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Mo
         exec(block, given)
     assert list(given["model"].scores(X_NEW, Y)) == list(LEVELS)
     assert (given["same"].predict(X_NEW) == given["model"].predict(X_NEW)).all()
+
+
+def test_test_samples_are_kept_for_evaluate_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = HierarchicalClassifier(epochs=40, random_state=0, options={"width": 24}, val=0.3).fit(X, Y)
+    run = fitted.save(tmp_path / "run", X_NEW, partly())
+    found = torchlht.evaluate(run)["consistent"]["levels"]
+    assert {level["name"]: level["accuracy"] for level in found} == pytest.approx(fitted.scores(X_NEW, partly()))
+    main(["report", str(run)])
+    assert (run / "report" / "report.html").is_file()
+    assert "report.html" in capsys.readouterr().out
