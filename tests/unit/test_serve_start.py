@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from typing import Any
 
 import pytest
 
 from torchlht.commands.serve import ServeArgs, run_serve
+from torchlht.errors import ConfigError
 
 uvicorn = pytest.importorskip("uvicorn", reason="pip install 'torchlht[serve]'")
 
@@ -26,17 +29,47 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
     """An application."""
 
 
-def test_uvicorn_takes_our_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchlht.serve.served.Models", lambda runs: None)
+    monkeypatch.setenv("LHT_SERVE", "")
+
+
+def test_uvicorn_takes_our_connections(no_models: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from torchlht.serve.connections import Connection
 
     given: dict[str, Any] = {}
     monkeypatch.setattr(uvicorn, "run", lambda app, **options: given.update(options))
-    monkeypatch.setattr("torchlht.serve.served.Models", lambda runs: None)
-    monkeypatch.setenv("LHT_SERVE", "")
-    run_serve(ServeArgs(["run"]))
+    run_serve(ServeArgs(["run"], port=0))
     config = uvicorn.Config(nothing, http=given["http"])
     config.load()
     assert config.http_protocol_class is Connection
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_it_says_that_it_serves_once_it_does(
+    host: str, no_models: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(app: str, port: int, **options: Any) -> None:
+        time.sleep(0.2)
+        assert capsys.readouterr().out == ""
+        with socket.create_server((host, port)):
+            said = ""
+            while not said:
+                time.sleep(0.01)
+                said = capsys.readouterr().out
+        assert said == f"serving run on http://{host}:{port} · stop with Ctrl-C\n"
+
+    monkeypatch.setattr(uvicorn, "run", run)
+    run_serve(ServeArgs(["run"], host=host, port=0))
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1 port {port} .*choose another port"):
+            run_serve(ServeArgs(["no such run"], port=port))
+    assert capsys.readouterr().out == ""
 
 
 def test_a_form_is_read() -> None:

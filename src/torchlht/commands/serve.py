@@ -25,7 +25,7 @@ class ServeArgs(Options):
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 is every address of this machine, so that others can reach it."""
     port: Port = 8000
-    """Port to listen on."""
+    """Port to listen on; 0 takes a free one."""
     workers: Parallel = 1
     """How many processes answer; one that dies is started again."""
     batch: Count = 4
@@ -61,7 +61,10 @@ def run_serve(args: ServeArgs) -> None:
     from torchlht.serve.connections import Connection
     from torchlht.serve.limits import VARIABLE, Settings
     from torchlht.serve.served import Models
+    from torchlht.serve.sockets import listening, once_it_listens
 
+    with listening(args.host, args.port) as free:  # whether it is to be had is told before runs are read
+        port = free.getsockname()[1]
     threads = max(1, (os.cpu_count() or 1) // args.workers)
     with tempfile.TemporaryDirectory(prefix="lht-serve-") as shared:
         settings = Settings(
@@ -79,15 +82,16 @@ def run_serve(args: ServeArgs) -> None:
         )
         Models(settings.runs)  # a run that cannot be read is told now, not by each process
         os.environ[VARIABLE] = msgspec.json.encode(settings).decode()
-        console.say(f"serving {', '.join(args.runs)} on http://{args.host}:{args.port} · stop with Ctrl-C")
-        uvicorn.run(
-            "torchlht.serve.app:from_environment",
-            factory=True,
-            http=Connection,
-            host=args.host,
-            port=args.port,
-            workers=args.workers if args.workers > 1 else None,
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=int(args.timeout) + 1,
-        )
+        said = f"serving {', '.join(args.runs)} on http://{args.host}:{port} · stop with Ctrl-C"
+        with once_it_listens(args.host, port, lambda: console.say(said)):
+            uvicorn.run(
+                "torchlht.serve.app:from_environment",
+                factory=True,
+                http=Connection,
+                host=args.host,
+                port=port,
+                workers=args.workers if args.workers > 1 else None,
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=int(args.timeout) + 1,
+            )

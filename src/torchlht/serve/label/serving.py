@@ -19,6 +19,7 @@ from torchlht.serve.label.desk import Desk
 from torchlht.serve.label.journal import Begin, Entry, Journal, now, opened
 from torchlht.serve.label.learner import Learner, Message, Setup
 from torchlht.serve.label.reading import Source, read_doubts, read_synonyms, replayed
+from torchlht.serve.sockets import listening
 
 try:
     import uvicorn
@@ -70,19 +71,6 @@ def new_desk(samples: Samples, journal: Journal, entries: list[Entry], wishes: W
         asking=wishes.asking,
         synonyms=read_synonyms(wishes.synonyms, state) if wishes.synonyms else {},
     )
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket at an address; any free port for 0. Raises ConfigError if it cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on: 40 ms an answer
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        raise ConfigError(f"cannot listen at {host} port {port} ({error.strerror or error}): choose another `port`") from None
-    return sock
 
 
 def serve(
