@@ -29,7 +29,7 @@ test: check  ## ruff, mypy and every test; CI also runs `make docs`
 	$(PYTEST) tests/doors
 	$(PYTEST) tests/integration
 
-check: $(READY)  ## ruff, mypy --strict and the unit tests: about two minutes
+check: $(READY)  ## ruff, mypy --strict and the unit tests: a good minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,7 +1,8 @@
-"""A graph of birds by family and by bill, and data on it."""
+"""Graphs with several parents, and data on them: birds by family and by bill, genes with several functions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,3 +36,23 @@ def write_birds(folder: Path, count: int = 160) -> tuple[Path, Path]:
     rows = [f"{name},{BIRDS.names[p]}" for name, above in zip(BIRDS.names, BIRDS.parents, strict=True) for p in above]
     (folder / "dag.csv").write_text("name,parent\n" + "\n".join(rows) + "\n")
     return folder / "birds.npz", folder / "dag.csv"
+
+
+def write_genes(folder: Path, count: int = 90, names: Sequence[str] = ("f0", "f1", "f2", "f3")) -> Path:
+    """Samples whose features are their classes: a class a, b or c under x or y, and deep under a and c.
+
+    `names` are those of the attributes, in the order in which they are written; f0 to f3 have values, others are 0.
+    """
+    generator = np.random.default_rng(0)
+    header = "".join(f"@ATTRIBUTE {name} numeric\n" for name in names)
+    rows = []
+    for i in range(count):
+        kind = i % 4
+        features = generator.normal(size=4) * 0.3 + 2 * np.eye(4)[kind]
+        labels = ("a@b", "deep", "b", "c")[kind] + ("@b" if kind == 1 and i % 8 == 1 else "")
+        values = {f"f{i}": f"{v:.3f}" for i, v in enumerate(features)}
+        rows.append(",".join(values.get(name, "0") for name in names) + f",{labels}")
+    text = f"{header}@ATTRIBUTE class hierarchical root/x,root/y,x/a,y/a,x/b,y/c,a/deep,c/deep\n@DATA\n"
+    (folder / "genes.train.arff").write_text(text + "\n".join(rows) + "\n")
+    (folder / "genes.test.arff").write_text(text + "\n".join(rows[:24]) + "\n")
+    return folder / "genes.train.arff"

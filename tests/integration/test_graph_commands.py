@@ -1,4 +1,4 @@
-"""Classes with several parents from the command line: training, calibration, answers, exports, reports, refusals."""
+"""Graphs from the command line: training, calibration, answers, exports, reports, refusals, data with other attributes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dags import write_birds
+import torchlht
+from dags import write_birds, write_genes
 from torchlht.answer.exported.read import read_exported
 from torchlht.cli import main
 from torchlht.errors import RunError
@@ -59,3 +60,29 @@ def test_from_training_to_an_exported_file(tmp_path: Path, capsys: pytest.Captur
         assert said in capsys.readouterr().err
     with pytest.raises(RunError, match="several parents"):
         read_exported(file)
+
+
+def test_attributes_are_known_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = torchlht.train(str(write_genes(tmp_path)), out=tmp_path / "run", method="flat", width=8, epochs=1, quiet=True).path
+    onnx = torchlht.export(run, tmp_path / "run.onnx").path
+    for name in ("turned", "renamed", "wider"):
+        (tmp_path / name).mkdir()
+    write_genes(tmp_path / "turned", names=("f2", "f0", "f3", "f1"))
+    asked = {name: str(tmp_path / name / "genes.test.arff") for name in (".", "turned")}
+    for words in (
+        ["predict", str(run), "--format", "json"],
+        ["predict", str(onnx), "--format", "json"],
+        ["evaluate", str(run), "--json"],
+    ):
+        said = []
+        for file in asked.values():
+            main([*words[:2], file, *words[2:]])
+            said.append(capsys.readouterr().out)
+        assert said[0] == said[1]
+    write_genes(tmp_path / "renamed", names=("f0", "f1", "f2", "g"))
+    write_genes(tmp_path / "wider", names=("f0", "f1", "f2", "f3", "f4"))
+    for name, fault in (("renamed", "lacks the attribute 'f3'"), ("wider", "also has the attribute 'f4'")):
+        for words in (["predict", str(onnx)], ["evaluate", str(run)]):
+            with pytest.raises(SystemExit):
+                main([*words, str(tmp_path / name / "genes.test.arff")])
+            assert fault in capsys.readouterr().err

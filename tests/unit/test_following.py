@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from lightning_fabric.loggers import CSVLogger
 from lightning_fabric.loggers.logger import Logger
-from test_several import write_genes
 
 import torchlht
+from dags import write_genes
 from torchlht.answer.model import Run
 from torchlht.errors import ConfigError, MissingExtraError
 from torchlht.learn.alone import Alone

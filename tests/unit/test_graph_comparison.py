@@ -12,10 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
-from test_several import write_genes
 
 import torchlht
-from dags import BIRDS
+from dags import BIRDS, write_genes
 from torchlht.answer.several import GraphModel
 from torchlht.cli import main
 from torchlht.data.graphed import read_graphed

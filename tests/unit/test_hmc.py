@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from test_several import write_genes
 
+from dags import write_genes
 from torchlht.cli import main
 from torchlht.lab.hmc import SETS, options_of
 from torchlht.lab.options import ReproduceArgs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.metrics import average_precision_score
 from test_graph import BATS, graphs, naive_ancestors
 
 import torchlht
+from dags import write_genes
 from torchlht.answer.model import Model
 from torchlht.answer.several import GraphModel, Labels, choose
 from torchlht.cli import main
@@ -208,26 +208,6 @@ def test_the_smoother_is_kernel_ridge_regression_and_leaves_samples_out() -> Non
 # ---- train, predict, evaluate -----------------------------------------------------------------------------------------
 
 
-def write_genes(folder: Path, count: int = 90, names: Sequence[str] = ("f0", "f1", "f2", "f3")) -> Path:
-    """Samples whose features are their classes: a class a, b or c under x or y, and deep under a and c.
-
-    `names` are those of the attributes, in the order in which they are written; f0 to f3 have values, others are 0.
-    """
-    generator = np.random.default_rng(0)
-    header = "".join(f"@ATTRIBUTE {name} numeric\n" for name in names)
-    rows = []
-    for i in range(count):
-        kind = i % 4
-        features = generator.normal(size=4) * 0.3 + 2 * np.eye(4)[kind]
-        labels = ("a@b", "deep", "b", "c")[kind] + ("@b" if kind == 1 and i % 8 == 1 else "")
-        values = {f"f{i}": f"{v:.3f}" for i, v in enumerate(features)}
-        rows.append(",".join(values.get(name, "0") for name in names) + f",{labels}")
-    text = f"{header}@ATTRIBUTE class hierarchical root/x,root/y,x/a,y/a,x/b,y/c,a/deep,c/deep\n@DATA\n"
-    (folder / "genes.train.arff").write_text(text + "\n".join(rows) + "\n")
-    (folder / "genes.test.arff").write_text(text + "\n".join(rows[:24]) + "\n")
-    return folder / "genes.train.arff"
-
-
 def test_train_predict_and_evaluate_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, run = write_genes(tmp_path), tmp_path / "run"
     main(["train", str(file), "--out", str(run), "--width", "32", "--option", "dropout=0.1", "--batch-size", "16", "--quiet"])
@@ -310,32 +290,6 @@ def test_faulty_attributes_are_named(tmp_path: Path, line: str, said: str) -> No
 def test_values_may_follow_a_name_and_a_remark_the_values(tmp_path: Path) -> None:
     (tmp_path / "x.arff").write_text("@ATTRIBUTE kind{a,b} % two\n@ATTRIBUTE class hierarchical 1,2\n@DATA\nb,1\n")
     assert read_arff(tmp_path / "x.arff").columns == ("kind=a", "kind=b")
-
-
-def test_attributes_are_known_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = torchlht.train(str(write_genes(tmp_path)), out=tmp_path / "run", method="flat", width=8, epochs=1, quiet=True).path
-    onnx = torchlht.export(run, tmp_path / "run.onnx").path
-    for name in ("turned", "renamed", "wider"):
-        (tmp_path / name).mkdir()
-    write_genes(tmp_path / "turned", names=("f2", "f0", "f3", "f1"))
-    asked = {name: str(tmp_path / name / "genes.test.arff") for name in (".", "turned")}
-    for words in (
-        ["predict", str(run), "--format", "json"],
-        ["predict", str(onnx), "--format", "json"],
-        ["evaluate", str(run), "--json"],
-    ):
-        said = []
-        for file in asked.values():
-            main([*words[:2], file, *words[2:]])
-            said.append(capsys.readouterr().out)
-        assert said[0] == said[1]
-    write_genes(tmp_path / "renamed", names=("f0", "f1", "f2", "g"))
-    write_genes(tmp_path / "wider", names=("f0", "f1", "f2", "f3", "f4"))
-    for name, fault in (("renamed", "lacks the attribute 'f3'"), ("wider", "also has the attribute 'f4'")):
-        for words in (["predict", str(onnx)], ["evaluate", str(run)]):
-            with pytest.raises(SystemExit):
-                main([*words, str(tmp_path / name / "genes.test.arff")])
-            assert fault in capsys.readouterr().err
 
 
 def test_a_run_in_python_is_the_same_again_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,7 +279,7 @@ def test_the_first_part_needs_classes_unless_there_is_a_tree() -> None:
 
 
 def test_it_is_searched_validated_and_piped() -> None:
-    pipe = make_pipeline(StandardScaler(), HierarchicalClassifier(**QUICK, hierarchy=TREE))
+    pipe = make_pipeline(StandardScaler(), HierarchicalClassifier(**QUICK | {"epochs": 20}, hierarchy=TREE))
     folds = KFold(3, shuffle=True, random_state=0)
     assert cross_val_score(pipe, X, partly(), cv=folds).min() > 0.8
     assert (cross_val_predict(pipe, X, Y, cv=folds) == Y).mean() > 0.9
